@@ -22,6 +22,7 @@ MODULE_WINDOW = 128  # code frames, before and after the quantizers
 
 Shapes = Mapping[str, tuple[int, ...]]
 FILE_NAME = "codec_config.json"
+_UNFIT = "it does not fit this model. Download the checkpoint again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +101,6 @@ def config_from_shapes(shapes: Shapes) -> CodecConfig:
         pre_module=sizes.transformer("quantizer.pre_module", MODULE_WINDOW),
         post_module=sizes.transformer("quantizer.post_module", MODULE_WINDOW),
     )
-    _check_hops(config)
-    return config
-
-
-def _check_hops(config: CodecConfig) -> None:
     decoded = math.prod(config.decoder_rates) * math.prod(config.upsample_factors)
     if config.hop_length != decoded:
         raise CheckpointError(
@@ -113,6 +109,7 @@ def _check_hops(config: CodecConfig) -> None:
             f"decoder gives {decoded} (rates {config.decoder_rates}, upsample "
             f"{config.upsample_factors}): one kernel in the codec file has a wrong shape."
         )
+    return config
 
 
 class _ShapeReader:
@@ -126,10 +123,7 @@ class _ShapeReader:
         shapes = [self._shapes[name] for name in names if name in self._shapes]
         votes = Counter(shape[axis] for shape in shapes if len(shape) > axis)
         if not votes:
-            raise CheckpointError(
-                f"The codec file has no valid {names[0]}; it does not fit this model. "
-                "Download the checkpoint again."
-            )
+            raise CheckpointError(f"The codec file has no valid {names[0]}; {_UNFIT}")
         size = votes.most_common(1)[0][0]
         if size < 1:
             raise CheckpointError(f"{names[0]} is empty in the codec file.")
@@ -146,8 +140,7 @@ class _ShapeReader:
             end += 1
         if end == first:
             raise CheckpointError(
-                f"The codec file has no tensor {patterns[0].format(first)}; it does not fit "
-                "this model. Download the checkpoint again."
+                f"The codec file has no tensor {patterns[0].format(first)}; {_UNFIT}"
             )
         return range(first, end)
 
@@ -213,17 +206,16 @@ def apply_config_file(config: CodecConfig, checkpoint_dir: Path) -> CodecConfig:
         given = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read as JSON: {error}.") from error
-    return _ConfigFile(path, config).apply(given)
+    return _ConfigFile(path).apply(given, config)
 
 
 class _ConfigFile:
     """Walk the file's fields beside the config that the tensors gave."""
 
-    def __init__(self, path: Path, config: CodecConfig) -> None:
-        self._path, self._config = path, config
+    def __init__(self, path: Path) -> None:
+        self._path = path
 
-    def apply(self, given: Any) -> CodecConfig:
-        config = self._config
+    def apply(self, given: Any, config: CodecConfig) -> CodecConfig:
         blocks = len(config.encoder_strides)
         # The reference builds the transformers that this list names for the decoder and drops
         # them again, so what it says has no tensors to agree with.

@@ -45,7 +45,7 @@ class NormedConv1d(nn.Conv1d):
             bias = None if bias is None else bias.float()
             exact = F.conv1d(x.float(), self.weight.float(), bias, self.stride, 0, self.dilation)
             return exact.to(x.dtype)
-        return _convolve(self, x, bias, self.tf32)
+        return _convolve(self, x, bias)
 
 
 class NormedConvTranspose1d(nn.ConvTranspose1d):
@@ -61,28 +61,15 @@ class NormedConvTranspose1d(nn.ConvTranspose1d):
         """Map [B, in, T] to [B, out, (T - 1) * stride + kernel]; no other size can be had."""
         if output_size is not None:
             raise ValueError("the output's size follows from the input's")
-        return _convolve(self, x, self.bias, self.tf32)
+        return _convolve(self, x, self.bias)
 
 
-def _convolve(
-    conv: nn.Conv1d | nn.ConvTranspose1d, x: Tensor, bias: Tensor | None, tf32: bool
-) -> Tensor:
+def _convolve(conv: NormedConv1d | NormedConvTranspose1d, x: Tensor, bias: Tensor | None) -> Tensor:
     cudnn = torch.backends.cudnn
     return torch._convolution(
-        x,
-        conv.weight,
-        bias,
-        conv.stride,
-        (0,),
-        conv.dilation,
-        conv.transposed,
-        (0,),
-        conv.groups,
-        cudnn.benchmark,
-        cudnn.deterministic,
-        cudnn.enabled,
-        tf32,
-    )
+        x, conv.weight, bias, conv.stride, (0,), conv.dilation, conv.transposed, (0,), conv.groups,
+        cudnn.benchmark, cudnn.deterministic, cudnn.enabled, conv.tf32,
+    )  # fmt: skip
 
 
 class CausalConv1d(nn.Module):
@@ -207,14 +194,9 @@ class Snake(nn.Module):
         if self.inverse is None:
             return self._plain(x, bias, left, context)
         kernels = importlib.import_module(KERNELS)
+        in_place, around = bias is not None and not left, {"left": left, "context": context}
         y: Tensor = kernels.snake(
-            x,
-            self.alpha,
-            self.inverse,
-            bias=bias,
-            left=left,
-            context=context,
-            in_place=bias is not None and not left,
+            x, self.alpha, self.inverse, bias=bias, in_place=in_place, **around
         )
         return y
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -260,10 +259,11 @@ def test_the_filter_between_two_rates_is_made_for_the_first_clip_alone(
             super().__init__(rate_in, rate_out, device)
 
     monkeypatch.setattr(resample, "SincFilter", Counted)
-    monkeypatch.setattr(resample, "_filters", OrderedDict())
+    resample.resampling_filter.cache_clear()
 
     for seconds in (1, 3, 2):
         encoded = encode_reference(encoder, clip(48_000 * seconds), 48_000, BUILTIN)
         assert encoded.codes.shape[1] == math.ceil(44_100 * seconds / 2048)
 
     assert made == [(48_000, 44_100)]
+    resample.resampling_filter.cache_clear()

@@ -20,8 +20,8 @@ from synth.engine.codec.resample import (
     SincFilter,
     reduced_rates,
     resample_waveform,
+    resampling_filter,
     torchaudio_problem,
-    usable_resamplers,
 )
 from synth.engine.errors import ReferenceAudioError, ResamplerUnavailableError
 
@@ -34,9 +34,9 @@ AUTO, BUILTIN, TORCHAUDIO = (
 
 @pytest.fixture(autouse=True)
 def _no_filters_kept() -> Iterator[None]:
-    module._filters.clear()
+    resampling_filter.cache_clear()
     yield
-    module._filters.clear()
+    resampling_filter.cache_clear()
 
 
 @pytest.fixture
@@ -54,10 +54,11 @@ def test_torchaudio_resamples_on_every_install() -> None:
     wave, name = resample_waveform(torch.randn(480), 48000, 44100)
 
     assert torchaudio_problem(48000, 44100) is None
-    assert usable_resamplers(48000, 44100) == [BUILTIN, TORCHAUDIO]
     assert name == "torchaudio"
     assert wave.shape == (441,)
-    assert type(module._filters.popitem()[1]).__module__.startswith("torchaudio.transforms")
+    kept = resampling_filter("torchaudio", 48000, 44100, torch.device("cpu"))
+    assert resampling_filter.cache_info().hits == 1
+    assert type(kept).__module__.startswith("torchaudio.transforms")
 
 
 @pytest.mark.usefixtures("without_torchaudio")
@@ -66,7 +67,7 @@ def test_auto_goes_on_with_the_builtin_where_torchaudio_fails_to_import() -> Non
 
     assert name == "builtin"
     assert wave.shape == (441,)
-    assert usable_resamplers(48000, 44100) == [BUILTIN]
+    assert torchaudio_problem(48000, 44100) is not None
 
 
 @pytest.mark.usefixtures("without_torchaudio")
@@ -91,7 +92,7 @@ def test_torchaudio_and_the_builtin_give_the_same_wave(rate: int) -> None:
 
 def test_rates_whose_torchaudio_filter_would_fill_memory_take_the_builtin() -> None:
     assert resample_waveform(torch.randn(100), 44101, 44100)[1] == "builtin"
-    assert usable_resamplers(44101, 44100) == [BUILTIN]
+    assert torchaudio_problem(44101, 44100) is not None
     with pytest.raises(ResamplerUnavailableError, match="too large"):
         resample_waveform(torch.randn(100), 44101, 44100, TORCHAUDIO)
 
@@ -107,16 +108,12 @@ def test_equal_rates_leave_the_wave_and_still_name_a_resampler() -> None:
 
 @pytest.mark.parametrize("choice", [BUILTIN, TORCHAUDIO])
 def test_a_filter_is_made_once_for_its_rates(choice: ResamplerChoice) -> None:
-    made = []
     for _ in range(3):
         resample_waveform(torch.randn(10), 48000, 44100, choice)
         resample_waveform(torch.randn(10), 32000, 44100, choice)
-        made.append(list(module._filters.values()))
 
-    assert [len(filters) for filters in made] == [2, 2, 2]
-    assert all(
-        kept is first for filters in made for kept, first in zip(filters, made[0], strict=True)
-    )
+    made = resampling_filter.cache_info()
+    assert (made.misses, made.hits, made.currsize) == (2, 4, 2)
 
 
 def test_kept_filters_are_bounded_and_the_oldest_goes_first() -> None:
@@ -126,9 +123,12 @@ def test_kept_filters_are_bounded_and_the_oldest_goes_first() -> None:
     resample_waveform(torch.randn(10), rates[0], 44100, BUILTIN)
     resample_waveform(torch.randn(10), rates[-1], 44100, BUILTIN)
 
-    kept = [key[1] for key in module._filters]
-    assert len(kept) == MAX_FILTERS
-    assert rates[0] in kept and rates[1] not in kept
+    made = resampling_filter.cache_info()
+    assert (made.misses, made.hits, made.currsize) == (MAX_FILTERS + 1, 1, MAX_FILTERS)
+    for rate, is_kept in ((rates[0], True), (rates[1], False)):
+        before = resampling_filter.cache_info().hits
+        resample_waveform(torch.randn(10), rate, 44100, BUILTIN)
+        assert (resampling_filter.cache_info().hits > before) is is_kept
 
 
 @pytest.mark.parametrize("rate", [0, -44100, 384_001])

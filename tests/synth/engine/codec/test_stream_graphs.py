@@ -24,8 +24,8 @@ from synth.engine.codec.streams import (
     Work,
     decode_streams,
     graph_bytes,
-    keep_eager,
 )
+from tests.synth.engine.codec.conftest import keep_eager
 from tests.synth.engine.codec.test_stream import EXACT, random_codes, whole
 
 SIZES = ChunkSchedule(first=1, largest=8).distinct_sizes()
@@ -336,10 +336,3 @@ def test_an_error_of_the_work_goes_on_and_the_pool_is_not_used_again(capture: Cu
     FakeGraph.asked.clear()
     capture(lambda: None)
     assert ("begin", (0, 1), "thread_local") in FakeGraph.asked
-
-
-def test_without_graphs_the_work_is_its_own_replay() -> None:
-    def work() -> None:
-        pass
-
-    assert keep_eager(work) is work

@@ -8,13 +8,12 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="kernels are written in triton, which is not installed")
 
-from synth.engine.kernels.attention import (
+from lab.gpu_check.torch_forms import (
     decode_attention_torch,
-    split_for,
-    step_attention,
     step_attention_torch,
     write_heads_torch,
 )
+from synth.engine.kernels.attention import split_for, step_attention
 from synth.engine.model import layers as attention
 from synth.engine.model.layers import rope_table
 

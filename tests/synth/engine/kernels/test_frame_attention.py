@@ -10,12 +10,8 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="kernels are written in triton, which is not installed")
 
-from synth.engine.kernels.attention import write_heads_torch
-from synth.engine.kernels.frame import (
-    frame_attention_torch,
-    step_frame,
-    step_frame_torch,
-)
+from lab.gpu_check.torch_forms import frame_attention_torch, step_frame_torch, write_heads_torch
+from synth.engine.kernels.frame import step_frame
 from synth.engine.model.config import TransformerConfig
 from synth.engine.model.dual_ar import _attend
 from synth.engine.model.kv_cache import FrameCache, KVCache

@@ -12,16 +12,8 @@ from torch import Tensor
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from lab.gpu_check import kernel_cases
-from synth.engine.kernels.gemv import (
-    FEW_ROWS,
-    MAX_ROWS,
-    choose_tile,
-    gemv,
-    gemv_parts,
-    gemv_parts_torch,
-    gemv_torch,
-)
-from synth.engine.kernels.rowwise import add_rms_norm_torch
+from lab.gpu_check.torch_forms import add_rms_norm_torch, gemv_parts_torch, gemv_torch
+from synth.engine.kernels.gemv import FEW_ROWS, MAX_ROWS, choose_tile, gemv, gemv_parts
 from synth.engine.model.linear import PlainLinear
 from tests.synth.engine.kernels.closeness import DTYPES, assert_close, draw
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from synth.engine.kernels import is_available, launch, why_unavailable
+import synth.engine.kernels as launch
+from synth.engine.kernels import why_unavailable
 from synth.engine.loading.engine_config import choose_numbers
 from synth.engine.presets import preset
 
@@ -22,7 +23,7 @@ CPU = torch.device("cpu")
 def test_missing_triton_is_named_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
-    assert not is_available(CPU)
+    assert why_unavailable(CPU) is not None
     assert "Triton is not installed" in str(why_unavailable(CPU))
 
 
@@ -33,7 +34,7 @@ def test_kernels_run_on_a_cpu_in_the_interpreter_alone(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     monkeypatch.setenv("TRITON_INTERPRET", value)
 
-    assert is_available(CPU) is available
+    assert (why_unavailable(CPU) is None) is available
 
 
 def pretend_cuda(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int] = (9, 0)) -> None:
@@ -147,7 +148,7 @@ def test_other_devices_are_refused_by_name() -> None:
 
 
 def test_package_and_its_question_import_no_triton() -> None:
-    code = "from synth.engine import kernels; kernels.is_available(); import sys; "
+    code = "from synth.engine import kernels; kernels.why_unavailable(); import sys; "
     check = "assert 'triton' not in sys.modules"
 
     subprocess.run([sys.executable, "-c", code + check], check=True)

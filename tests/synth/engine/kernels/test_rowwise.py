@@ -10,16 +10,13 @@ from torch import Tensor
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from lab.golden.models import Loaded
-from synth.engine.kernels.rowwise import (
-    add_rms_norm,
+from lab.gpu_check.torch_forms import (
     add_rms_norm_torch,
-    embed_columns,
     embed_columns_torch,
-    rms_norm,
     rms_norm_torch,
-    swiglu,
     swiglu_torch,
 )
+from synth.engine.kernels.rowwise import add_rms_norm, embed_columns, rms_norm, swiglu
 from synth.engine.model import layers
 from synth.engine.model.layers import FeedForward
 from synth.engine.model.linear import LinearForm, PlainLinear

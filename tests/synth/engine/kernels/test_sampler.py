@@ -13,16 +13,9 @@ pytest.importorskip("triton", reason="kernels are written in triton, which is no
 
 from lab.golden.models import Loaded
 from lab.golden.noise import CounterNoise
+from lab.gpu_check.torch_forms import draw_codes_torch, draw_tokens_torch, ordered_candidates
 from synth.contract import Sampling
-from synth.engine.kernels.sampler import (
-    DrawInputs,
-    TokenRows,
-    draw_codes,
-    draw_codes_torch,
-    draw_tokens,
-    draw_tokens_torch,
-    ordered_candidates,
-)
+from synth.engine.kernels.sampler import DrawInputs, TokenRows, draw_codes, draw_tokens
 from synth.engine.model.decode import _are_finite, _draw_codes, _draw_tokens
 from synth.engine.model.decode_state import DecodeState
 from synth.engine.model.sampling import (

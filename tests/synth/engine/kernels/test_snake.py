@@ -11,8 +11,9 @@ from torch import Tensor
 pytest.importorskip("triton", reason="triton is not installed")
 
 from lab.gpu_check.kernel_cases import snake_cases
+from lab.gpu_check.torch_forms import add_branch_torch, snake_torch
 from synth.engine.codec.layers import Snake
-from synth.engine.kernels.rowwise import add_branch, add_branch_torch, snake, snake_torch
+from synth.engine.kernels.rowwise import add_branch, snake
 
 DTYPES = (torch.float32, torch.bfloat16)
 # The last bit of a sine may be another, which is one step of the dtype at most.
