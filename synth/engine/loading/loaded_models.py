@@ -85,14 +85,10 @@ def load_models(config: EngineConfig) -> LoadedModels:
     half_dtype(CodecDecoder, config.codec_decode_dtype, device)
     choice = resampler_choice(config.resampler)
     dual_ar, tokenizer = load_transformers(config, device)
-    encoder = load_encoder(
-        config.checkpoint, device, config.codec_encode_dtype, kernels=config.kernels
-    )
-    decoder = load_decoder(
-        config.checkpoint, device, config.codec_decode_dtype, kernels=config.kernels
-    )
+    folder, kernels, cache_dir = config.checkpoint, config.kernels, config.cache_dir
+    encoder = load_encoder(folder, device, config.codec_encode_dtype, kernels=kernels)
+    decoder = load_decoder(folder, device, config.codec_decode_dtype, kernels=kernels)
     _check_fit(dual_ar, encoder)
-    codec_rate = encoder.config.sample_rate
     return LoadedModels(
         dual_ar=dual_ar,
         tokenizer=tokenizer,
@@ -101,23 +97,18 @@ def load_models(config: EngineConfig) -> LoadedModels:
         device=device,
         resampler=choice,
         # Asked for a pair of rates that need a filter, so that a missing one shows now.
-        resampler_name=chosen_resampler(choice, 48_000, codec_rate),
-        model_fingerprint=model_fingerprint(
-            config.checkpoint, PROMPT_VERSION, cache_dir=config.cache_dir
-        ),
-        codec_fingerprint=codec_fingerprint(
-            config.checkpoint, config.codec_encode_dtype, cache_dir=config.cache_dir
-        ),
-        decoder_fingerprint=half_digest(
-            open_codec(config.checkpoint), CodecDecoder, cache_dir=config.cache_dir
-        ),
+        resampler_name=chosen_resampler(choice, 48_000, encoder.config.sample_rate),
+        model_fingerprint=model_fingerprint(folder, PROMPT_VERSION, cache_dir=cache_dir),
+        codec_fingerprint=codec_fingerprint(folder, config.codec_encode_dtype, cache_dir=cache_dir),
+        decoder_fingerprint=half_digest(open_codec(folder), CodecDecoder, cache_dir=cache_dir),
     )
 
 
 def engine_class(config: EngineConfig, models: LoadedModels) -> EngineClass:
     """Return what takes of an engine over these models depend on."""
     model, decoder, device = models.dual_ar, models.decoder, models.device
-    compiled = f"compiled {native_library().target}" if _has_compiled(models) else ""
+    has_compiled = model.native is not None or decoder.compiled is not None
+    compiled = f"compiled {native_library().target}" if has_compiled else ""
     if device.type == "cuda":
         major, minor = torch.cuda.get_device_capability(device)
         by_kernels, by_pytorch = f"Triton sm_{major}{minor}", f"PyTorch sm_{major}{minor}"
@@ -133,11 +124,6 @@ def engine_class(config: EngineConfig, models: LoadedModels) -> EngineClass:
         decoder_numbers=config.codec_decode_dtype,
         decoder_backend=by_kernels if uses_kernels(decoder) else by_pytorch,
     )
-
-
-def _has_compiled(models: LoadedModels) -> bool:
-    """Return whether compiled code of ours computes frames or audio."""
-    return models.dual_ar.native is not None or models.decoder.compiled is not None
 
 
 def load_transformers(config: EngineConfig, device: torch.device) -> tuple[DualAR, Tokenizer]:
@@ -161,18 +147,16 @@ def load_transformers(config: EngineConfig, device: torch.device) -> tuple[DualA
 
 def _check_fit(dual_ar: DualAR, encoder: CodecEncoder) -> None:
     """Raise CheckpointError when the codec's codebooks are not the language model's."""
-    ours, codec = dual_ar.slow.num_codebooks, encoder.config.num_codebooks
-    if ours != codec:
-        raise CheckpointError(
-            f"The model uses {ours} codebooks, but the codec has {codec}: codec.pth belongs "
-            "to another model. Download the checkpoint again."
-        )
-    size, semantic = dual_ar.slow.codebook_size, encoder.config.semantic_codebook_size
-    if size != semantic:
-        raise CheckpointError(
-            f"The model has {size} semantic codes, but the codec has {semantic}: codec.pth "
-            "belongs to another model. Download the checkpoint again."
-        )
+    ours, codec = dual_ar.slow, encoder.config
+    for what, own, other in (
+        ("uses {} codebooks", ours.num_codebooks, codec.num_codebooks),
+        ("has {} semantic codes", ours.codebook_size, codec.semantic_codebook_size),
+    ):
+        if own != other:
+            raise CheckpointError(
+                f"The model {what.format(own)}, but the codec has {other}: codec.pth belongs "
+                "to another model. Download the checkpoint again."
+            )
 
 
 def model_fingerprint(

@@ -12,13 +12,12 @@ from torch import Tensor
 from synth.engine.codec.layers import ConvNeXtBlock
 from synth.engine.native.convolution import (
     NativeCodebooks,
-    NativeConvolution,
     NativeDepthwise,
     NativeNorm,
     NativeTaps,
     Then,
 )
-from tests.synth.engine.native.conftest import close, numbers, split
+from tests.synth.engine.native.conftest import Convolution, close, numbers, split
 
 pytestmark = [pytest.mark.compiler, pytest.mark.usefixtures("library")]
 
@@ -26,9 +25,9 @@ LENGTHS = [1, 15, 16, 17, 333]
 CHUNKS = [[1] * 130, [1] * 20 + [110], [7, 60, 63], [129, 1], [2, 3, 125]]
 
 
-def alone(width: int, **around: Any) -> NativeConvolution:
+def alone(width: int, **around: Any) -> Convolution:
     """Return a convolution that itself changes nothing, with what goes around it."""
-    return NativeConvolution(NativeTaps(torch.eye(width).unsqueeze(2)), **around)
+    return Convolution(NativeTaps(torch.eye(width).unsqueeze(2)), **around)
 
 
 def linear(outputs: int, channels: int, seed: int) -> Tensor:
@@ -82,7 +81,7 @@ def test_each_channels_own_taps_are_those_of_pytorch(width: int, taps: int, leng
     close(found, F.conv1d(padded, weight.double(), bias.double(), groups=width))
 
 
-def block_of(width: int) -> tuple[ConvNeXtBlock, NativeConvolution]:
+def block_of(width: int) -> tuple[ConvNeXtBlock, Convolution]:
     """Return a block in double precision and what is to give the same."""
     block = ConvNeXtBlock(width).requires_grad_(False)
     for seed, weight in enumerate(block.parameters()):
@@ -91,7 +90,7 @@ def block_of(width: int) -> tuple[ConvNeXtBlock, NativeConvolution]:
     mixed, gamma = block.dwconv.conv, block.gamma
     assert mixed.bias is not None
     scaled = block.pwconv2.weight * gamma[:, None]
-    compiled = NativeConvolution(
+    compiled = Convolution(
         NativeTaps(block.pwconv1.weight.unsqueeze(2), block.pwconv1.bias),
         first=NativeDepthwise(mixed.weight, mixed.bias),
         norm=NativeNorm(block.norm.weight, block.norm.eps, bias=block.norm.bias),
@@ -156,7 +155,7 @@ def test_gates_open_what_lies_beside_them(width: int, inner: int, length: int) -
     gate, other, down = linear(inner, width, 1), linear(inner, width, 2), linear(width, inner, 3)
     x, weight = numbers(2, width, length) * 3, numbers(width, seed=4)
 
-    found = NativeConvolution(
+    found = Convolution(
         NativeTaps(torch.cat([gate, other])),
         norm=NativeNorm(weight, 1e-5),
         then=Then.GATES,
