@@ -19,7 +19,6 @@ from synth.engine.codec.codec_file import (
     SOURCE_DIGEST_KEY,
     CodecFile,
     ConversionRecord,
-    open_codec,
     open_codec_file,
     record_path,
     stored_shapes,
@@ -34,10 +33,7 @@ PREPROCESSING_VERSION = 1
 
 
 def codec_fingerprint(
-    checkpoint_dir: Path,
-    precision: str = "float32",
-    *,
-    cache_dir: Path | None = None,
+    opened: CodecFile, precision: str = "float32", *, cache_dir: Path | None = None
 ) -> str:
     """Return what a voice's codes depend on besides its clip, as hexadecimal sha256.
 
@@ -48,20 +44,7 @@ def codec_fingerprint(
     Args:
         precision: that of the encoder, one of `PRECISIONS`.
         cache_dir: where the weights' digest is kept, so that a restart need not read them all.
-
-    Raises:
-        CheckpointError: the codec cannot be read.
     """
-    return fingerprint_of(open_codec(checkpoint_dir), precision, cache_dir=cache_dir)
-
-
-def fingerprint_of(
-    opened: CodecFile,
-    precision: str = "float32",
-    *,
-    cache_dir: Path | None = None,
-) -> str:
-    """Return `codec_fingerprint` of a codec file that is open already."""
     numbers = precision if precision == "tf32" else f"torch.{precision}"
     weights, sizes = half_digest(opened, CodecEncoder, cache_dir=cache_dir), opened.config
     windows = (sizes.encoder_transformer.window, sizes.pre_module.window)
@@ -126,7 +109,7 @@ def convert_codec(checkpoint_dir: Path) -> ConvertResult:
     now = source.stat()
     if (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
         raise CheckpointError(f"{source} changed while it was read; convert it again.")
-    fingerprint = fingerprint_of(opened)
+    fingerprint = codec_fingerprint(opened)
     metadata = {
         "format": "pt",
         SOURCE_DIGEST_KEY: digest,

@@ -37,6 +37,7 @@ from synth.engine.errors import InvalidSpecError, ReferenceAudioError
 if TYPE_CHECKING:
     from synth.engine.codec.compiled import CompiledDecoder
 
+_NO_SAMPLES = "The reference audio has no samples; use a clip with speech."
 NOT_FINITE = "The reference audio contains values that are not finite; export the clip again."
 # 3 s of audio; a full-size encoder takes about 4 MB a frame. More at once is no faster: on a CPU
 # the tensors of many frames leave the heap and are mapped anew at each operation.
@@ -238,7 +239,13 @@ class CodecEncoder(_Half):
         """
         frame_limit(max_batch_frames, PIECE_FRAMES)
         for waveform in waveforms:
-            _check_waveform(waveform)
+            if waveform.dim() != 1 or not waveform.is_floating_point():
+                raise ReferenceAudioError(
+                    f"A waveform to encode must be one axis of floats, not {waveform.dtype} of "
+                    f"shape {tuple(waveform.shape)}."
+                )
+            if waveform.shape[0] == 0:
+                raise ReferenceAudioError(_NO_SAMPLES)
         finite = [waveform.isfinite().all() for waveform in waveforms]
         frames = [-(-waveform.shape[0] // self.config.hop_length) for waveform in waveforms]
         codes: list[Tensor] = [torch.empty(0)] * len(frames)
@@ -282,16 +289,6 @@ class CodecEncoder(_Half):
         return torch.cat(codes, dim=-1)
 
 
-def _check_waveform(waveform: Tensor) -> None:
-    if waveform.dim() != 1 or not waveform.is_floating_point():
-        raise ReferenceAudioError(
-            f"A waveform to encode must be one axis of floats, not {waveform.dtype} of shape "
-            f"{tuple(waveform.shape)}."
-        )
-    if waveform.shape[0] == 0:
-        raise ReferenceAudioError("The reference audio has no samples; use a clip with speech.")
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedReference:
     """Hold a clip's codes, int16 [K, T], which resampler ran, and the samples that were encoded."""
@@ -323,11 +320,7 @@ def encode_reference(
     mono = mono_waveform(waveform, encoder.device)
     resampled, name = resample_waveform(mono, sample_rate, encoder.config.sample_rate, resampler)
     (codes,) = encoder.encode([resampled])
-    return EncodedReference(
-        codes=codes.to("cpu", torch.int16).numpy(),
-        resampler_name=name,
-        num_samples=resampled.shape[0],
-    )
+    return EncodedReference(codes.to("cpu", torch.int16).numpy(), name, resampled.shape[0])
 
 
 def mono_waveform(waveform: Tensor | npt.NDArray[np.floating], device: torch.device) -> Tensor:
@@ -341,7 +334,7 @@ def mono_waveform(waveform: Tensor | npt.NDArray[np.floating], device: torch.dev
             f"{tensor.dtype} of shape {tuple(tensor.shape)}."
         )
     if tensor.numel() == 0:
-        raise ReferenceAudioError("The reference audio has no samples; use a clip with speech.")
+        raise ReferenceAudioError(_NO_SAMPLES)
     if tensor.dim() == 2 and tensor.shape[0] > MAX_CHANNELS:
         raise ReferenceAudioError(
             f"A reference waveform has channels first, at most {MAX_CHANNELS}; this one's shape is "

@@ -192,24 +192,21 @@ class Snake(nn.Module):
             left: columns put before x's own, zeros or `context` [B, dim, left].
         """
         if self.inverse is None:
-            return self._plain(x, bias, left, context)
+            if bias is not None:
+                x = x + bias[:, None]
+            # In place on the one temporary: at full width this tensor is the codec's largest.
+            bump = (x * self.alpha).sin_()
+            bump.mul_(bump)
+            plain = torch.addcmul(x, bump, 1 / (self.alpha + 1e-9))
+            if context is not None:
+                return torch.cat([context, plain], dim=-1)
+            return F.pad(plain, (left, 0)) if left else plain
         kernels = importlib.import_module(KERNELS)
         in_place, around = bias is not None and not left, {"left": left, "context": context}
         y: Tensor = kernels.snake(
             x, self.alpha, self.inverse, bias=bias, in_place=in_place, **around
         )
         return y
-
-    def _plain(self, x: Tensor, bias: Tensor | None, left: int, context: Tensor | None) -> Tensor:
-        if bias is not None:
-            x = x + bias[:, None]
-        # In place on the one temporary: at full width this tensor is the codec's largest.
-        bump = (x * self.alpha).sin_()
-        bump.mul_(bump)
-        y = torch.addcmul(x, bump, 1 / (self.alpha + 1e-9))
-        if context is not None:
-            return torch.cat([context, y], dim=-1)
-        return F.pad(y, (left, 0)) if left else y
 
 
 class ResidualUnit(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from synth.engine.codec.load import (
 )
 from synth.engine.codec.resample import ResamplerChoice, chosen_resampler
 from synth.engine.errors import CheckpointError
-from synth.engine.loading.digests import files_fingerprint
+from synth.engine.loading.digests import file_digest
 from synth.engine.loading.engine_config import (
     EngineConfig,
     choose_numbers,
@@ -89,6 +90,7 @@ def load_models(config: EngineConfig) -> LoadedModels:
     encoder = load_encoder(folder, device, config.codec_encode_dtype, kernels=kernels)
     decoder = load_decoder(folder, device, config.codec_decode_dtype, kernels=kernels)
     _check_fit(dual_ar, encoder)
+    opened = open_codec(folder)
     return LoadedModels(
         dual_ar=dual_ar,
         tokenizer=tokenizer,
@@ -99,8 +101,8 @@ def load_models(config: EngineConfig) -> LoadedModels:
         # Asked for a pair of rates that need a filter, so that a missing one shows now.
         resampler_name=chosen_resampler(choice, 48_000, encoder.config.sample_rate),
         model_fingerprint=model_fingerprint(folder, PROMPT_VERSION, cache_dir=cache_dir),
-        codec_fingerprint=codec_fingerprint(folder, config.codec_encode_dtype, cache_dir=cache_dir),
-        decoder_fingerprint=half_digest(open_codec(folder), CodecDecoder, cache_dir=cache_dir),
+        codec_fingerprint=codec_fingerprint(opened, config.codec_encode_dtype, cache_dir=cache_dir),
+        decoder_fingerprint=half_digest(opened, CodecDecoder, cache_dir=cache_dir),
     )
 
 
@@ -167,7 +169,8 @@ def model_fingerprint(
     With `cache_dir` a file that kept path, size and modification time is not read again. Raises
     CheckpointError for a missing file.
     """
-    files = ["config.json", "tokenizer.json", *(p.name for p in find_weight_files(checkpoint_dir))]
-    return files_fingerprint(
-        (checkpoint_dir / name for name in files), salt=prompt_version, cache_dir=cache_dir
-    )
+    names = ("config.json", "tokenizer.json")
+    total = hashlib.sha256(f"{prompt_version}\n".encode())
+    for path in (*(checkpoint_dir / name for name in names), *find_weight_files(checkpoint_dir)):
+        total.update(f"{path.name} {file_digest(path, cache_dir=cache_dir)}\n".encode())
+    return total.hexdigest()

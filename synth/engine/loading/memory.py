@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
@@ -22,35 +21,29 @@ from synth.engine.model.linear import Int8Linear
 from synth.engine.model.sampling import SLOW_DRAWS
 
 # What each part of a plan is, in the order of its table. The first ones are weights.
-WEIGHT_PARTS: Mapping[str, str] = MappingProxyType(
-    {
-        "slow_weights": "slow transformer",
-        "fast_weights": "fast transformer",
-        "embeddings": "embedding tables",
-        "head": "head of the rows that may be drawn",
-        "tables": "rotary tables",
-        "encoder_weights": "codec, encoding half",
-        "decoder_weights": "codec, decoding half",
-    }
-)
-SLOT_PARTS: Mapping[str, str] = MappingProxyType(
-    {
-        "keys_and_values": "keys and values of the slots",
-        "frame_cache": "keys and values within a frame",
-        "history": "codes of the slots",
-        "noise": "random numbers of the slots",
-        "attention_work": "attention of one layer, all slots",
-    }
-)
-SHARED_PARTS: Mapping[str, str] = MappingProxyType(
-    {
-        "prompt_work": "prompts that are being processed",
-        "codec_work": "audio that is being decoded",
-        "codec_graphs": "recorded chunks of live audio",
-        "prefix_cache": "kept voice prefixes",
-        "reserve": "reserve",
-    }
-)
+WEIGHT_PARTS: Mapping[str, str] = {
+    "slow_weights": "slow transformer",
+    "fast_weights": "fast transformer",
+    "embeddings": "embedding tables",
+    "head": "head of the rows that may be drawn",
+    "tables": "rotary tables",
+    "encoder_weights": "codec, encoding half",
+    "decoder_weights": "codec, decoding half",
+}
+SLOT_PARTS: Mapping[str, str] = {
+    "keys_and_values": "keys and values of the slots",
+    "frame_cache": "keys and values within a frame",
+    "history": "codes of the slots",
+    "noise": "random numbers of the slots",
+    "attention_work": "attention of one layer, all slots",
+}
+SHARED_PARTS: Mapping[str, str] = {
+    "prompt_work": "prompts that are being processed",
+    "codec_work": "audio that is being decoded",
+    "codec_graphs": "recorded chunks of live audio",
+    "prefix_cache": "kept voice prefixes",
+    "reserve": "reserve",
+}
 HELD_FOR_SLOTS = ("keys_and_values", "frame_cache", "history", "noise")
 
 FLOAT_BYTES = 4

@@ -13,17 +13,19 @@ from safetensors.torch import load_file, save_file
 from synth.engine.codec import fingerprint
 from synth.engine.codec import fingerprint as convert
 from synth.engine.codec.codec_file import open_codec, stored_shapes
-from synth.engine.codec.fingerprint import (
-    codec_fingerprint,
-    convert_codec,
-    half_digest,
-    weights_digest,
-)
+from synth.engine.codec.fingerprint import convert_codec, half_digest, weights_digest
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.errors import CheckpointError
 from synth.engine.loading import digests
 from synth.engine.loading.digests import file_sha256
 from tests.synth.engine.codec.conftest import State, WriteCodec
+
+
+def codec_fingerprint(
+    checkpoint: Path, precision: str = "float32", *, cache_dir: Path | None = None
+) -> str:
+    opened = open_codec(checkpoint)
+    return fingerprint.codec_fingerprint(opened, precision, cache_dir=cache_dir)
 
 
 def test_both_containers_give_the_same_fingerprint(checkpoint: Path) -> None:
