@@ -241,7 +241,6 @@ class ConversionRecord:
 
 
 def record_path(converted: Path) -> Path:
-    """Return the path of the record beside a converted file."""
     return converted.with_name(f"{converted.name}.json")
 
 

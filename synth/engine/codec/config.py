@@ -166,12 +166,10 @@ class _ShapeReader:
         return tuple(self.most([weight.format(i)], axis=2) for i in self.count(weight, bias))
 
     def codebooks(self, prefix: str) -> list[str]:
-        """Return the names of a stack of quantizers' codebooks."""
         name = f"{prefix}.{{}}.codebook.weight"
         return [name.format(i) for i in self.count(name, f"{prefix}.{{}}.in_proj.bias")]
 
     def transformer(self, prefix: str, window: int) -> TransformerConfig:
-        """Return the sizes of the transformer behind `prefix`."""
         norms = [
             f"{prefix}.layers.{{}}.attention_norm.weight",
             f"{prefix}.layers.{{}}.ffn_norm.weight",

@@ -91,7 +91,6 @@ class CodecDecoder(_Half):
 
     @cached_property
     def layout(self) -> StateLayout:
-        """Return where each module's numbers lie in a stream's state."""
         return StateLayout(self.modules())
 
     def initial_state(self) -> StreamState:

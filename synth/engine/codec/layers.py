@@ -251,5 +251,4 @@ class ResidualUnit(nn.Module):
 
 
 def residual_units(dim: int) -> list[nn.Module]:
-    """Return the three residual units of a block, with growing dilation."""
     return [ResidualUnit(dim, dilation) for dilation in RESIDUAL_DILATIONS]

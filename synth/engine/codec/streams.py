@@ -266,7 +266,6 @@ class CodecStream:
         return self._state
 
     def rewind(self, mark: StreamState) -> None:
-        """Go back to where the stream was at a mark of its own."""
         self._state = mark
 
     def decode(self, codes: Tensor) -> Tensor:

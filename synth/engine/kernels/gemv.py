@@ -90,7 +90,6 @@ def _multiply(
     *,
     parts: bool = False,
 ) -> None:
-    """Start the kernel of a tile."""
     rows, num_in = x.shape
     num_out = out.shape[-1]
     assert rows <= tile.rows and x.stride(1) == 1 and weight.is_contiguous()

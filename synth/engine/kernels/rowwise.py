@@ -283,7 +283,6 @@ def _add_branch(
     branch_channel, branch_column, out_batch, out_channel, out_column, BLOCK_D: tl.constexpr,
     BLOCK_T: tl.constexpr,
 ):  # fmt: skip
-    """Fill one tile of the result."""
     batch = tl.program_id(2).to(tl.int64)
     channel = (tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)).to(tl.int64)[:, None]
     column = (tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T))[None, :]

@@ -39,7 +39,6 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def file_sha256(path: Path) -> str:
-    """Return the sha256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 

@@ -60,12 +60,10 @@ class LoadedModels:
 
     @property
     def max_positions(self) -> int:
-        """Return the positions of the slow AR."""
         return self.dual_ar.config.text_config.max_seq_len
 
 
 def check_folder(checkpoint: Path) -> None:
-    """Raise CheckpointError when a checkpoint is no folder."""
     if not checkpoint.is_dir():
         raise CheckpointError(
             f"{checkpoint} is not a folder; set TTS_CHECKPOINT to the model's folder."

@@ -153,7 +153,6 @@ def plan_memory(
     prefix_cache_bytes: int = 0,
     reserve: int = 0,
 ) -> MemoryPlan:
-    """Return what an engine with so many slots takes."""
     parts = {
         **demand.weights,
         **{name: slots * size for name, size in demand.slot.items()},
@@ -240,7 +239,6 @@ def _position_bytes(config: TransformerConfig, dtype: torch.dtype) -> int:
 
 
 def _codec_frame_work(codec: CodecConfig) -> int:
-    """Return the decoder's working memory for one frame of codes."""
     channels, samples, widest = codec.decoder_dim, math.prod(codec.upsample_factors), 0
     for rate in codec.decoder_rates:
         channels, samples = channels // 2, samples * rate

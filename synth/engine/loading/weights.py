@@ -223,7 +223,6 @@ class _Assigner:
             self._assign(joined, torch.cat([parts["q"], parts["k"], parts["v"]]))
 
     def check_complete(self) -> None:
-        """Raise CheckpointError naming what did not come."""
         for joined, parts in self._parts.items():
             absent = ", ".join(f"w{part}" for part in "qkv" if part not in parts)
             raise CheckpointError(f"Weight {joined} is in parts, but {absent} is missing.")

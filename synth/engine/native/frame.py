@@ -110,7 +110,6 @@ class NativeFrames:
         return StepOutput(state.columns.clone(), chosen, chosen & finite & ~ended, first, second)
 
     def _bind(self, state: DecodeState) -> _BoundState:
-        """Look up the addresses of a state's tensors."""
         states = torch.empty(state.num_slots, self._model.slow.contents.width)
         assert state.words[0].is_contiguous()
         c = FrameC(
@@ -135,7 +134,6 @@ class NativeFrames:
         return _BoundState(c, states, kept)
 
     def _stack(self, half: SlowAR | FastAR) -> StackC:
-        """Describe the layers of one transformer."""
         blocks = half.blocks
         attention = blocks[0].attention
         head = _matrix(half.head if isinstance(half, SlowAR) else half.output)
@@ -175,7 +173,6 @@ class NativeFrames:
         )
 
     def _float(self, weight: Tensor) -> int:
-        """Return the address of a copy in float32."""
         return self._address(weight.detach().float().contiguous())
 
     def _address(self, tensor: Tensor) -> int:

@@ -31,7 +31,6 @@ _BF16_ISAS = ("AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX10")
 
 
 def _fields(kind: type, names: str) -> list[tuple[str, type]]:
-    """Return fields of one kind, their names apart by spaces."""
     return [(name, kind) for name in names.split()]
 
 
