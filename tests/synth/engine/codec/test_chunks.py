@@ -55,9 +55,7 @@ def test_a_decoders_row_holds_what_its_layers_look_back_on(config: CodecConfig) 
 
 def test_states_that_were_joined_and_split_are_those_before() -> None:
     states = [some_state(1, 7, seed) for seed in (3, 0, 9)]
-
     after = join(states).split()
-
     for found, expected in zip(after, states, strict=True):
         assert torch.equal(found.rows, expected.rows)
         assert torch.equal(found.frames, expected.frames)

@@ -33,7 +33,6 @@ def noise(num_samples: int, seed: int = 3) -> Tensor:
 )
 def test_one_frame_for_each_hop_begun(encoder: CodecEncoder, samples: int, frames: int) -> None:
     (codes,) = encoder.encode([noise(samples)])
-
     assert codes.shape == (4, frames)
     assert codes.dtype is torch.int64
     assert int(codes.min()) >= 0 and int(codes[0].max()) < 50 and int(codes[1:].max()) < 30
@@ -44,9 +43,7 @@ def test_a_batch_of_different_lengths_gives_the_codes_of_single_runs(
     golden_encoder: CodecEncoder, limit: int
 ) -> None:
     waveforms = [noise(n, seed=n) for n in (9000, 2048, 700, 30000, 9001)]
-
     batch = golden_encoder.encode(waveforms, max_batch_frames=limit)
-
     for waveform, codes in zip(waveforms, batch, strict=True):
         assert torch.equal(codes, golden_encoder.encode([waveform])[0])
 
@@ -96,9 +93,7 @@ def test_a_prefix_of_whole_frames_gives_the_prefix_of_the_codes(
     golden_encoder: CodecEncoder,
 ) -> None:
     waveform = noise(40 * 2048)
-
     whole, part = golden_encoder.encode([waveform, waveform[: 17 * 2048]])
-
     assert torch.equal(whole[:, :17], part)
 
 
@@ -125,7 +120,6 @@ def test_a_waveform_that_is_none_is_refused(
 
 def test_silence_has_codes(encoder: CodecEncoder) -> None:
     (codes,) = encoder.encode([torch.zeros(5000)])
-
     assert codes.shape == (4, 3)
 
 
@@ -199,12 +193,10 @@ def test_channels_are_averaged(golden_encoder: CodecEncoder) -> None:
 
 def test_tensors_arrays_and_double_precision_are_the_same_clip(encoder: CodecEncoder) -> None:
     wave = clip(1, 6000)
-
     codes = [
         encode_reference(encoder, given, 44100, BUILTIN).codes
         for given in (wave, wave[0], torch.from_numpy(wave), wave.astype(np.float64))
     ]
-
     assert all(np.array_equal(codes[0], other) for other in codes[1:])
 
 
@@ -231,9 +223,7 @@ def test_what_is_no_clip_is_refused(
 def test_the_callers_array_is_not_changed(encoder: CodecEncoder) -> None:
     wave = clip(2, 3000)
     before = wave.copy()
-
     encode_reference(encoder, wave, 48000, BUILTIN)
-
     assert np.array_equal(wave, before)
 
 
@@ -242,9 +232,7 @@ def test_a_read_only_array_is_taken_without_a_warning(
 ) -> None:
     wave = clip(3000)
     wave.flags.writeable = False
-
     encode_reference(encoder, wave, 44100, BUILTIN)
-
     assert not recwarn.list
 
 

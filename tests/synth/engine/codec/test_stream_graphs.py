@@ -243,7 +243,6 @@ def test_the_memory_of_recordings_is_known_from_sizes_alone(
 ) -> None:
     graphs = recording.graphs
     held = graphs._rows.nbytes + graphs._rope.untyped_storage().nbytes()
-
     assert graph_bytes(golden_decoder.config, torch.float32, 0) == held
     assert graph_bytes(golden_decoder.config, torch.float32, 10) == held + 10 * MOST_FRAMES
 
@@ -308,7 +307,6 @@ def capture(monkeypatch: pytest.MonkeyPatch) -> CudaCapture:
 def test_work_is_warmed_up_recorded_and_replayed(capture: CudaCapture) -> None:
     replay = capture(lambda: FakeGraph.asked.append("work"))
     replay()
-
     recorded = [("begin", (0, 0), "thread_local"), "work", "end", "replay"]
     assert FakeGraph.asked == ["work"] * WARM_UP_RUNS + ["synchronize", *recorded]
 

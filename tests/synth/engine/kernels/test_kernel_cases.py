@@ -20,7 +20,6 @@ from synth.engine import kernels
 def test_every_module_with_kernels_has_cases() -> None:
     folder = Path(kernels.__file__).parent
     found = {path.stem for path in folder.glob("*.py") if "@triton.jit" in path.read_text("utf-8")}
-
     assert found >= {"attention", "frame", "gemv", "rowwise", "sampler"}
     assert set(kernel_cases.CASES) == found | {"snake"}
 
@@ -29,7 +28,6 @@ def test_random_inputs_are_the_same_in_every_run(device: torch.device) -> None:
     first, second = (
         kernel_cases.random(3, 5, device=device, dtype=torch.bfloat16, scale=0.5) for _ in range(2)
     )
-
     assert torch.equal(first, second)
     assert first.shape == (3, 5) and first.dtype is torch.bfloat16
 

@@ -121,9 +121,7 @@ def test_adding_a_branch_is_its_torch_form_to_the_last_bit(
 ) -> None:
     given = Inputs(*shape, dtype=dtype, device=device)
     branch = given.x.flip(2) * 0.3
-
     found = add_branch(given.x, branch, given.bias)
-
     assert torch.equal(found, add_branch_torch(given.x, branch, given.bias))
 
 
@@ -131,7 +129,6 @@ def test_the_torch_form_is_the_codecs_layer_to_the_last_bit(device: torch.device
     given = Inputs(2, 6, 90, dtype=torch.float32, device=device)
     layer = Snake(6).requires_grad_(False).to(device)
     layer.alpha.copy_(given.alpha.view(1, -1, 1))
-
     assert torch.equal(layer(given.x), snake_torch(given.x, given.alpha, given.inverse))
 
 

@@ -39,9 +39,7 @@ def linear(outputs: int, channels: int, seed: int) -> Tensor:
 @pytest.mark.parametrize("width", [1, 5, 24, 1024])
 def test_a_norm_makes_the_root_mean_square_one(width: int, length: int) -> None:
     x, weight = numbers(2, width, length) * 3 + 1, numbers(width, seed=1)
-
     found = alone(width, norm=NativeNorm(weight, 1e-5))(x)
-
     expected = F.rms_norm(x.double().mT, (width,), weight.double(), 1e-5).mT
     torch.testing.assert_close(found.double(), expected, atol=2e-6, rtol=2e-6)
 
@@ -64,7 +62,6 @@ def test_a_norm_with_a_bias_is_of_mean_and_deviation(width: int, length: int) ->
 @pytest.mark.parametrize("bias", [None, torch.zeros(24)], ids=["squares", "deviation"])
 def test_silence_stays_silent_behind_a_norm(bias: Tensor | None) -> None:
     norm = NativeNorm(torch.ones(24), 1e-5, bias=bias)
-
     assert not alone(24, norm=norm)(torch.zeros(1, 24, 40)).any()
 
 
@@ -106,7 +103,6 @@ def block_of(width: int) -> tuple[ConvNeXtBlock, Convolution]:
 def test_a_whole_block_is_that_of_pytorch(width: int, length: int) -> None:
     block, compiled = block_of(width)
     x = numbers(2, width, length, seed=9)
-
     torch.testing.assert_close(compiled(x).double(), block(x.double()), atol=5e-5, rtol=1e-5)
 
 
@@ -142,9 +138,7 @@ def test_codes_are_rows_of_tables_of_any_size_side_by_side(length: int) -> None:
 
 def test_tables_stay_what_they_were() -> None:
     tables = [numbers(size, 5, seed=size) for size in (50, 1, 30)]
-
     books = NativeCodebooks(tables)
-
     for held, table in zip(books.tables, tables, strict=True):
         assert torch.equal(held, table)
 
@@ -180,9 +174,7 @@ def test_gates_far_from_zero_are_open_or_shut() -> None:
 
 def test_a_gelu_is_the_exact_one() -> None:
     x = torch.cat([torch.linspace(-12, 12, 48001), numbers(5000) * 1e-3]).view(1, 1, -1)
-
     found = alone(1, then=Then.GELUS)(x).double()
-
     error = (found - F.gelu(x.double())).abs()
     assert bool((error <= 3e-7 * x.double().abs().clamp(min=1)).all())
 
@@ -190,13 +182,10 @@ def test_a_gelu_is_the_exact_one() -> None:
 def test_a_gelu_of_what_is_huge_is_itself_or_nothing() -> None:
     huge = [13.0, 1e10, 1e25, 3e38]
     x = torch.tensor([*huge, float("inf"), *(-number for number in huge)]).view(1, 1, -1)
-
     found = alone(1, then=Then.GELUS)(x)
-
     torch.testing.assert_close(found, x.clamp(min=0), atol=1e-30, rtol=0)
 
 
 def test_a_gelu_of_no_number_is_none() -> None:
     bad = torch.tensor([float("nan"), float("-inf")]).view(1, 1, -1)
-
     assert bool(alone(1, then=Then.GELUS)(bad).isnan().all())

@@ -66,7 +66,6 @@ def test_a_convolution_is_that_of_pytorch(channels: int, outputs: int, length: i
 @pytest.mark.parametrize("channels", [4, 8, 24, 96, 300])
 def test_a_residual_unit_is_that_of_pytorch(channels: int, step: int) -> None:
     unit, x = Unit(channels, step), numbers(2, channels, 1001)
-
     close(unit.compiled(x), unit.expected(x))
 
 
@@ -84,9 +83,7 @@ def test_a_stride_makes_neighbouring_outputs_the_columns_of_one(stride: int) -> 
 
 def test_outputs_are_bound_by_the_hyperbolic_tangent() -> None:
     x = numbers(1, 1, 700) * torch.logspace(-6, 3, 700)
-
     found = Convolution(NativeTaps(torch.ones(1, 1, 1)), then=Then.TANGENTS)(x)
-
     torch.testing.assert_close(found.double(), x.double().tanh(), atol=3e-7, rtol=0)
     assert float(found.abs().max()) <= 1
 
@@ -158,7 +155,6 @@ def test_threads_change_no_bit() -> None:
 
 def test_an_input_in_another_order_is_taken_as_it_is() -> None:
     unit, x = Unit(8, 1), numbers(1, 50, 8)
-
     assert torch.equal(unit.compiled(x.transpose(1, 2)), unit.compiled(x.mT.contiguous()))
 
 

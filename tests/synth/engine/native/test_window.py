@@ -108,7 +108,6 @@ class Streams:
 @pytest.mark.parametrize("heads", [1, 2, 5])
 def test_a_window_shows_what_pytorch_shows(heads: int, size: int, length: int) -> None:
     layer, x = Layer(heads, size), numbers(2, WIDTH, length, seed=9)
-
     close(layer(x), layer.attended(x.double()))
 
 
