@@ -20,7 +20,7 @@ from django.core.files import File
 from django.core.files.storage import default_storage
 
 from synth.audiobooks.casting import MAX_BOOK_CHARS
-from synth.audiobooks.plans import figures_of, plan_of
+from synth.audiobooks.plans import figures_of, plan_of, writable
 from synth.audiobooks.start import start_wanted_book
 from synth.books.book import BookRejectedError, book_from_json
 from synth.models import BookSource
@@ -168,20 +168,16 @@ def _import(process: WorkerProcess, claim: HeldClaim) -> None:
     ) as name:
         folder = Path(name)
         path = _fetch(source, folder / "upload")
-        limits = BookLimits(
-            wall_seconds=BOOK_IMPORT_SECONDS,
-            megabytes=BOOK_IMPORT_MEGABYTES,
-            max_chars=MAX_BOOK_CHARS,
-        )
+        limits = BookLimits(BOOK_IMPORT_SECONDS, BOOK_IMPORT_MEGABYTES, MAX_BOOK_CHARS)
         read = read_in_child(path, source.filename, folder, limits, check_wanted=claim.check)
         claim.check()
         figures = _figures(source, read)
         keys = _store(source, read)
     facts = {
-        "title": _clean(read.facts["title"], 500),
-        "authors": [_clean(one, 300) for one in read.facts["authors"]][:50],
-        "language": _clean(read.facts["language"], 35),
-        "cover_type": _clean(read.facts["cover_type"], 100) if keys.get("cover_key") else "",
+        "title": writable(read.facts["title"])[:500],
+        "authors": [writable(one)[:300] for one in read.facts["authors"]][:50],
+        "language": writable(read.facts["language"])[:35],
+        "cover_type": writable(read.facts["cover_type"])[:100] if keys.get("cover_key") else "",
         "figures": figures,
         "error_code": "",
         "error_message": "",
@@ -227,15 +223,10 @@ def _store(source: BookSource, read: ReadFiles) -> dict[str, str]:
     return keys
 
 
-def _clean(text: str, most: int) -> str:
-    """Return a text as databases take it."""
-    return text.replace("\0", "").encode("utf-8", "replace").decode()[:most]
-
-
 def _settle_known(claim: HeldClaim, error: Exception) -> bool | None:
     """Settle the errors that only books have."""
     if isinstance(error, BookRejectedError):
-        return errors.fail(claim, error.code[:60], _clean(error.message, 2000))
+        return errors.fail(claim, error.code[:60], writable(error.message)[:2000])
     if isinstance(error, FileNotFoundError):
         message = "The uploaded file is no longer stored; upload the book again."
         return errors.fail(claim, "book_lost", message)
