@@ -13,12 +13,7 @@ from django.core.files.storage import default_storage
 
 from synth.audiobooks.casting import check_voices
 from synth.audiobooks.plans import figures_of, load_book, plan_of
-from synth.audiobooks.start import (
-    book_gone,
-    character_unknown,
-    check_startable,
-    stored_plan,
-)
+from synth.audiobooks.start import book_gone, character_unknown, check_startable, stored_plan
 from synth.books.book import StoredBookError, image_size
 from synth.books.cast import Casting
 from synth.books.plan import Plan

@@ -27,15 +27,7 @@ from synth.batches.states import (
     with_state,
 )
 from synth.jobs.eta import chars_left, eta_of_chars
-from synth.models import (
-    Batch,
-    BatchEntry,
-    BookFile,
-    Export,
-    RenderJob,
-    Segment,
-    Take,
-)
+from synth.models import Batch, BatchEntry, BookFile, Export, RenderJob, Segment, Take
 from synth.models.keys import lane_of
 from synth.signals import job_approved
 from synth.transitions.jobs import UNFINISHED
@@ -172,9 +164,7 @@ def _add_bytes(ids: Sequence[uuid.UUID], found: dict[uuid.UUID, BatchFigures]) -
 
 
 def _estimate(
-    batches: Sequence[Batch],
-    found: dict[uuid.UUID, BatchFigures],
-    waiting: dict[uuid.UUID, float],
+    batches: Sequence[Batch], found: dict[uuid.UUID, BatchFigures], waiting: dict[uuid.UUID, float]
 ) -> None:
     """Add when batches are done: what is queued of them, and what is not yet, at today's speed.
 

@@ -63,11 +63,7 @@ def read_upload(request: Request) -> tuple[dict[str, Any], OnSaved | None]:
 
 
 def upload_to_batch(
-    batch: Batch,
-    files: Sequence[UploadedFile[bytes]],
-    *,
-    owner: Any,
-    api_key: ApiKey | None,
+    batch: Batch, files: Sequence[UploadedFile[bytes]], *, owner: Any, api_key: ApiKey | None
 ) -> bool:
     """Take the files that came with their batch but those that are there; say if there were some.
 

@@ -299,13 +299,7 @@ def _track_header(number: int, duration: int, *, volume: int, flags: int) -> Pie
 
 
 def _media(
-    track: Track,
-    rate: int,
-    duration: int,
-    handler: bytes,
-    name: bytes,
-    info: Pieces,
-    entry: Pieces,
+    track: Track, rate: int, duration: int, handler: bytes, name: bytes, info: Pieces, entry: Pieces
 ) -> Pieces:
     version = int(duration >= 1 << 32)
     language = struct.pack(">HH", _LANGUAGE_UNDEFINED, 0)

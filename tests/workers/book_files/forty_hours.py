@@ -18,14 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from synth.contract import AudioArray
-from tests.workers.book_files.made_books import (
-    AAC,
-    FACTS,
-    RATE,
-    encoder,
-    make_m4b,
-    pulses,
-)
+from tests.workers.book_files.made_books import AAC, FACTS, RATE, encoder, make_m4b, pulses
 from workers.book_files.book_audio import BookAudio, ChapterAudio
 from workers.book_files.m4b import marks_of
 

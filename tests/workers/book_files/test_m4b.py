@@ -10,15 +10,7 @@ import av
 import numpy as np
 import pytest
 
-from tests.workers.book_files.made_books import (
-    FACTS,
-    RATE,
-    book,
-    chapter,
-    encoder,
-    make_m4b,
-    probe,
-)
+from tests.workers.book_files.made_books import FACTS, RATE, book, chapter, encoder, make_m4b, probe
 from tests.workers.book_files.mp4_walk import boxes, itunes_texts, nero_chapters
 from workers.book_files.book_audio import BookAudio, BookFileError, ChapterAudio
 from workers.book_files.m4b import marks_of
