@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from synth.api import lexicon_files, lexicons, review, webhooks
-from synth.api.accounts import group_views, key_views, user_views
+from synth.api.accounts import key_views, user_views
 from synth.api.batches import views as batches
 from synth.api.books import file_views, media_views, plan_views
 from synth.api.books import views as books
@@ -49,9 +49,9 @@ _VIEWS = (
     (f"{_FILE}/plot", file_views.BookFilePlotView, "book-file-plot"),
     ("keys", key_views.KeysView, "keys"),
     ("keys/<uuid:key_id>", key_views.KeyView, "key"),
-    ("groups", group_views.GroupsView, "groups"),
-    ("groups/<int:group_id>", group_views.GroupView, "group"),
-    ("permissions", group_views.PermissionsView, "permissions"),
+    ("groups", user_views.GroupsView, "groups"),
+    ("groups/<int:group_id>", user_views.GroupView, "group"),
+    ("permissions", user_views.PermissionsView, "permissions"),
     ("users", user_views.UsersView, "users"),
     ("users/<int:user_id>", user_views.UserView, "user"),
     ("review", review.ReviewView, "review"),
