@@ -16,13 +16,11 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from ttsweb.http.api import ApiProblem, check_query
-from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED
 from ttsweb.http.fields import DescribedField
 from ttsweb.http.nouns import (
     RANGE,
     ListView,
     Noun,
-    WaitSerializer,
     accepted_headers,
     file_responses,
     list_rows,
@@ -227,17 +225,12 @@ class VoiceView(APIView):
     write_scopes = (VOICES,)
     parser_classes = (BoundedJSONParser, MultiPartParser)
 
-    @extend_schema(
-        operation_id="get_voice",
-        parameters=[WaitSerializer, *CONDITIONAL_PARAMETERS],
-        responses={200: VoiceSerializer, **UNCHANGED, **problems(400, 401, 404)},
+    get = VOICE.getter(
+        "get_voice",
+        "Return a voice.\n\n"
+        "With `wait`, the answer comes when its encoding has ended or the wait is over.",
+        may_wait=True,
     )
-    def get(self, request: Request, voice_id: uuid.UUID) -> Response:
-        """Return a voice.
-
-        With `wait`, the answer comes when its encoding has ended or the wait is over.
-        """
-        return VOICE.poll(request, voice_id)
 
     @extend_schema(
         operation_id="update_voice",
