@@ -17,8 +17,7 @@ from synth.jobs.submit import segment_seed
 from synth.models import ApiKey, JobVoice, RenderJob, Segment
 from synth.models.keys import lane_of
 from synth.text.normalise import clean_text, is_speakable
-from synth.transitions.job_voices import silence_of
-from synth.transitions.jobs import UNFINISHED, retry_job
+from synth.transitions.jobs import UNFINISHED, retry_job, silence_of
 from synth.transitions.segment_edits import CHANGEABLE, choose_take, render_again, say_otherwise
 from ttsweb.refusals import POLL_SECONDS, RefusedError, SubmitRejectedError
 from voices.models import VoiceVersion

@@ -26,8 +26,7 @@ from django.db.models.functions import Coalesce
 from synth.jobs.removal import update_jobs
 from synth.models import LaneTurn, RenderJob, Segment
 from synth.transitions.batches import start_batches
-from synth.transitions.job_voices import unready_voices
-from synth.transitions.jobs import UNFINISHED, JobStatus
+from synth.transitions.jobs import UNFINISHED, JobStatus, unready_voices
 from ttsweb import leases
 from ttsweb.leases import Claim
 
