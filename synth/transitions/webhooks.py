@@ -63,12 +63,11 @@ def postpone_delivery(
         pause = max(retry_after_seconds, LEAST_SHARE_OF_PAUSE * pause)
     if pause > (last_moment - leases.database_now()).total_seconds():
         return fail_delivery(claim, code=code, message=message, response_status=response_status)
-    why: dict[str, Any] = {
-        "response_status": response_status,
-        "error_code": code,
-        "error_message": message,
-    }
-    return leases.hand_back(WebhookDelivery, claim, delay_seconds=pause, spend_attempt=True, **why)
+    why: dict[str, Any] = {"error_code": code, "error_message": message}
+    return leases.hand_back(
+        WebhookDelivery, claim, delay_seconds=pause, spend_attempt=True,
+        response_status=response_status, **why,
+    )  # fmt: skip
 
 
 def pause_seconds(attempts: int) -> float:

@@ -14,7 +14,7 @@ from synth.api.fields import StrictTextField
 from synth.api.jobs.requests import EntrySerializer
 from synth.api.option_fields import LanguageField, ListField, PausesField, SpeakersField
 from synth.jobs.options import MAX_JOB_ENTRIES, MAX_JOB_LEXICONS
-from synth.jobs.planning import Order, Preview, changes_of, preview_lexicons, preview_order
+from synth.jobs.planning import Order, PlannedText, Planner, changes_of
 from synth.models import ApiKey
 from ttsweb.http.api import ApiProblem, StrictSerializer
 from ttsweb.http.fields import StrictBooleanField
@@ -139,10 +139,8 @@ class PreviewView(APIView):
         Nothing is rendered or stored.
         """
         asked = read_body(request, PreviewRequestSerializer)
-        shown = preview_order(
-            Order(**asked),
-            owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
-        )
+        planner = Planner(request.user)  # type: ignore[arg-type]  # permission: never anonymous
+        shown = planner.preview(Order(**asked))
         return Response(
             {
                 "language": shown.language,
@@ -167,10 +165,8 @@ class LexiconPreviewView(APIView):
         asked = read_body(request, LexiconPreviewRequestSerializer)
         values = dict(asked)
         named = (values.pop("name"),) if "name" in values else ()
-        shown = preview_lexicons(
-            Order(**values, lexicons=named),
-            owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
-        )
+        planner = Planner(request.user)  # type: ignore[arg-type]  # permission: never anonymous
+        shown = planner.preview_lexicons(Order(**values, lexicons=named))
         changed = [row for row in segment_rows(shown) if row["changes"]]
         return Response(
             {
@@ -182,7 +178,7 @@ class LexiconPreviewView(APIView):
         )
 
 
-def segment_rows(shown: Preview) -> list[dict[str, Any]]:
+def segment_rows(shown: PlannedText) -> list[dict[str, Any]]:
     """Return the segments of a preview as the API shows them."""
     return [
         {
