@@ -43,7 +43,6 @@ def accepted_headers(*located: int) -> list[OpenApiParameter]:
 
 
 def file_responses(media_type: str, *statuses: int) -> dict[Any, Any]:
-    """Return the answers of an operation that sends a stored file."""
     binary = {(status, media_type): OpenApiTypes.BINARY for status in (200, 206)}
     return {**binary, **problems(*statuses)}
 
@@ -60,11 +59,9 @@ class WaitSerializer(serializers.Serializer[Any]):
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Add that there is no wait where none was asked for."""
         return {"wait": 0.0} | attrs
 
     def validate_wait(self, value: str) -> float:
-        """Return the seconds, cut to the most that is allowed."""
         try:
             seconds = float(value) if value.isascii() and "_" not in value else math.nan
         except ValueError:
@@ -75,7 +72,6 @@ class WaitSerializer(serializers.Serializer[Any]):
 
 
 def read_body(request: Request, reader: type[serializers.BaseSerializer[Any]], **given: Any) -> Any:
-    """Return the validated body of a request that takes no query."""
     check_query(request, ())
     serializer = reader(data=request.data, **given)
     serializer.is_valid(raise_exception=True)
@@ -83,7 +79,6 @@ def read_body(request: Request, reader: type[serializers.BaseSerializer[Any]], *
 
 
 def read_query(request: Request, reader: type[serializers.Serializer[Any]], **given: Any) -> Any:
-    """Return the validated query of a request that takes no other parameters."""
     serializer = reader(data=request.query_params.dict(), **given)
     check_query(request, serializer.fields)
     serializer.is_valid(raise_exception=True)
@@ -105,11 +100,9 @@ class ListView(generics.ListAPIView[Row]):
     filters: ClassVar[Filters | None] = None
 
     def rows(self) -> QuerySet[Row]:
-        """Return the rows that the user may see."""
         raise NotImplementedError
 
     def get_queryset(self) -> QuerySet[Row]:
-        """Return the rows that the query's filters let through."""
         if getattr(self, "swagger_fake_view", False):
             model: type[Row] = self.serializer_class.Meta.model  # type: ignore[union-attr]
             return model._default_manager.none()
@@ -118,7 +111,6 @@ class ListView(generics.ListAPIView[Row]):
         return self.rows_that(read_condition(self.request, self.filters))
 
     def rows_that(self, condition: Q) -> QuerySet[Row]:
-        """Return the rows that meet a condition."""
         return self.rows().filter(condition)
 
 
@@ -180,11 +172,9 @@ class Noun:
     scope: str = "jobs"
 
     def describe(self, request: Request, row: Any) -> Any:
-        """Return what an answer says of a row."""
         return self.serializer(row, context={"request": request, "user": request.user}).data
 
     def shown(self, request: Request, *ids: Any) -> Response:
-        """Return a row as it is now."""
         return Response(self.describe(request, self.find(request, *ids)))
 
     def getter(
@@ -300,8 +290,6 @@ class Noun:
         *statuses: int,
         find: Callable[..., Any] | None = None,
     ) -> Any:
-        """Return the DELETE of one row."""
-
         @extend_schema(
             operation_id=operation_id,
             description=does,
