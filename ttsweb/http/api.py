@@ -120,7 +120,6 @@ class OneFormatNegotiation(DefaultContentNegotiation):
     def select_renderer(
         self, request: Request, renderers: Any, format_suffix: str | None = None
     ) -> tuple[Any, str]:
-        """Return the renderer and its media type."""
         if len(renderers) == 1:
             return renderers[0], renderers[0].media_type
         chosen: tuple[Any, str] = super().select_renderer(request, renderers, format_suffix)
@@ -188,7 +187,6 @@ def _name_remedy(error: exceptions.APIException, view: Any) -> None:
 
 
 def _one_of(names: Iterable[str]) -> str:
-    """Return names as a sentence has them: a, b or c."""
     *first, last = list(dict.fromkeys(names)) or ["none"]
     return f"{', '.join(first)} or {last}" if first else last
 
@@ -212,7 +210,6 @@ def error_items(detail: Any, path: str = "") -> Iterator[dict[str, Any]]:
 
 
 def problem_of(error: RefusedError) -> ApiProblem:
-    """Return the problem that says the same as a refusal of ours."""
     return ApiProblem(
         status_of(error), error.code, str(error), attr=error.attr, retry_after=error.retry_after
     )
@@ -280,7 +277,6 @@ def _body_of(error: exceptions.APIException) -> dict[str, Any]:
 
 
 def _unknown(name: str, known: Collection[str]) -> exceptions.ErrorDetail:
-    """Return the error of one name that is not acted on."""
     allowed = ", ".join(sorted(known)) or "none"
     return exceptions.ErrorDetail(
         f"{str(name)[:100]!r} cannot be set here; the allowed names are {allowed}.",
