@@ -47,7 +47,6 @@ def look_up(jobs: Sequence[Any]) -> None:
 
 
 def words_of(job: Any) -> list[str]:
-    """Return how far a job is, and how long it still takes."""
     if not hasattr(job, "place"):
         look_up([job])
     total = job.segments_total
@@ -69,7 +68,6 @@ def words_of(job: Any) -> list[str]:
 
 
 def cell_context(job: RenderJob) -> dict[str, Any]:
-    """Return what the cells of a job and the state on its page show."""
     is_open = job.status in UNFINISHED
     return {
         **state_context(job.status, progress_of(job), words_of(job), is_open=is_open),
@@ -116,24 +114,15 @@ def text_start(text: str) -> str:
 
 
 def _title(job: Any) -> str:
-    """Return the beginning of the text, or which book it is, or is a sample of."""
     return text_start(
         job.text_start or job.book_title or f"Sample of {job.sample_title or 'a book'}"
     )
 
 
-def _voices(job: RenderJob) -> str:
-    """Return the names of the voices, or that a clip came with the job."""
+def voices_of(job: RenderJob, without_voice: str = "own clip") -> str:
+    """Return the names of the voices; `without_voice` stands for a clip without one."""
     voices = [pinned.version.voice for pinned in job.voices.all()]
-    return ", ".join(voice.name if voice else "own clip" for voice in voices)
-
-
-def _sampling(job: RenderJob) -> str:
-    """Return the numbers that the audio depends on."""
-    return (
-        f"seed {job.seed} · temperature {job.temperature:g} · "
-        f"top_p {job.top_p:g} · top_k {job.top_k}"
-    )
+    return ", ".join(voice.name if voice else without_voice for voice in voices)
 
 
 class ItemsFilter(BatchFilter):
@@ -176,9 +165,15 @@ class RenderJobAdmin(WorkAdmin):
     state = live_cell("state", "status", "status")
     progress = live_cell("progress")
     audio = live_cell("audio")
-    voice = column("voice", _voices)
+    voice = column("voice", voices_of)
     options = column("options", options_of)
-    sampling = column("sampling", _sampling)
+    sampling = column(
+        "sampling",
+        lambda job: (
+            f"seed {job.seed} · temperature {job.temperature:g} · "
+            f"top_p {job.top_p:g} · top_k {job.top_k}"
+        ),
+    )
 
     @staticmethod
     def visible(user: Any) -> Any:
@@ -189,12 +184,10 @@ class RenderJobAdmin(WorkAdmin):
         return jobs.prefetch_related("voices__version__voice")
 
     def look_up(self, rows: list[Any]) -> list[Any]:
-        """Return jobs that know where they stand in the queue and when they are done."""
         look_up(rows)
         return rows
 
     def page_context(self, request: HttpRequest, row: RenderJob) -> dict[str, Any]:
-        """Return how far a job is, what can be done, its sound and its segments."""
         may_control = self.has_control_permission(request)
         segments = row.segments.select_related("take", "chapter").order_by(*SEGMENT_ORDER)
         page = Paginator(segments, SEGMENTS_PER_PAGE).get_page(request.GET.get(PAGE_PARAMETER))
@@ -212,7 +205,6 @@ class RenderJobAdmin(WorkAdmin):
         }
 
     def save_model(self, request: HttpRequest, obj: RenderJob, form: Any, change: bool) -> None:
-        """Queue the text as the API would."""
         job, _ = submit_job(form.order, owner=request.user)  # type: ignore[arg-type]  # logged in
         obj.pk = job.pk
         obj.refresh_from_db()

@@ -183,7 +183,13 @@ def make_file(
         duration_seconds=written.num_samples / rate,
         report=_report(path, written, rate, options, level),
         peaks=written.peaks,
-        cues=_cues_at(takes.cues, takes.sample_rate, rate),
+        cues=[
+            Cue(
+                cue.segment_id,
+                *(round(at * rate / takes.sample_rate) for at in (cue.start, cue.end)),
+            )
+            for cue in takes.cues
+        ],
         sample_rate=rate,
     )
 
@@ -290,21 +296,3 @@ def _why_not_reached(found: float | None) -> str:
         f"The peaks of the speech reach {PEAK_LIMIT_DBTP:g} dBTP before the target loudness "
         f"is reached; more than {found:g} LUFS would distort them."
     )
-
-
-def _cues_at(cues: Iterable[Cue], rate: int, new_rate: int) -> list[Cue]:
-    """Return where the segments lie in a file of another rate."""
-    if rate == new_rate:
-        return list(cues)
-    return [
-        Cue(
-            cue.segment_id,
-            _move_place(cue.start, rate, new_rate),
-            _move_place(cue.end, rate, new_rate),
-        )
-        for cue in cues
-    ]
-
-
-def _move_place(position: int, rate: int, new_rate: int) -> int:
-    return round(position * new_rate / rate)

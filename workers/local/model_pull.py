@@ -22,6 +22,7 @@ from workers.local.model_source import (
     fetch_listing,
     read_declaration,
     read_listing,
+    size_of,
     write_listing,
 )
 
@@ -131,10 +132,7 @@ def drawn_bar() -> Any:
 
 
 def _part_size(folder: Path, file: RemoteFile) -> int:
-    try:
-        return (folder / f"{file.path}{PART_SUFFIX}").stat().st_size
-    except OSError:
-        return 0
+    return size_of(folder / f"{file.path}{PART_SUFFIX}") or 0
 
 
 @contextmanager
@@ -164,7 +162,12 @@ def explain_hub_errors(source: ModelSource, revision: str) -> Iterator[None]:
             "the token in HF_TOKEN is not valid.",
         ) from error
     except errors.HfHubHTTPError as error:
-        raise _refusal_of(source, error.response.status_code) from error
+        status = error.response.status_code
+        if status in (401, 403):
+            raise _gated_error(source) from error
+        raise StepError(
+            "hub_error", f"The hub answered {status}. The same command continues the download."
+        ) from error
     except HTTPError as error:
         raise StepError(
             "hub_unreachable",
@@ -173,14 +176,6 @@ def explain_hub_errors(source: ModelSource, revision: str) -> Iterator[None]:
         ) from error
     except OSError as error:
         raise StepError("disk_error", f"The files cannot be written: {error}.") from error
-
-
-def _refusal_of(source: ModelSource, status: int) -> StepError:
-    if status in (401, 403):
-        return _gated_error(source)
-    return StepError(
-        "hub_error", f"The hub answered {status}. The same command continues the download."
-    )
 
 
 def _gated_error(source: ModelSource) -> StepError:
@@ -214,7 +209,10 @@ def pull(source: ModelSource, folder: Path, revision: str, say: Callable[[str], 
         check_listing(source, listing)
         write_listing(folder, listing)
         download(source, listing, folder, say)
-        _write_card(source, folder)
+        card = folder / CARD_NAME
+        if not card.exists():  # name the model and its licence
+            named = {"name": source.title, "licence": source.licence}
+            card.write_text(json.dumps(named, indent=2) + "\n", encoding="utf-8")
     return listing
 
 
@@ -240,9 +238,7 @@ def check_listing(source: ModelSource, listing: Listing) -> None:
         StepError: unexpected_files or digest_mismatch.
     """
     digests = {file.path: file.digest for file in listing.files}
-    lacking = [
-        name for name in ("config.json", "tokenizer.json", "codec.pth") if name not in digests
-    ]
+    lacking = [name for name in NEEDED_FILES if name not in digests]
     if lacking or not any(name.endswith(".safetensors") for name in digests):
         raise StepError(
             "unexpected_files",
@@ -261,14 +257,6 @@ def check_listing(source: ModelSource, listing: Listing) -> None:
             )
 
 
-def _write_card(source: ModelSource, folder: Path) -> None:
-    """Name the model and its licence, unless a card is there."""
-    path = folder / CARD_NAME
-    if not path.exists():
-        card = {"name": source.title, "licence": source.licence}
-        path.write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
-
-
 BUILT_IN = PROJECT_DIR / "synth" / "demo"
 
 
@@ -285,7 +273,6 @@ class FoundModel:
     declared_use: str
 
     def as_dict(self) -> dict[str, object]:
-        """Return the fields for JSON."""
         return asdict(self)
 
     def line(self) -> str:
