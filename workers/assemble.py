@@ -362,7 +362,11 @@ def _settle_known(claim: HeldClaim, error: Exception) -> bool | None:
         logger.warning(
             "audio of takes is no longer stored, rendering again: segments=%s", error.segment_ids
         )
-        _render_again(error.segment_ids)
+        # A damaged object goes, or it would be used again.
+        takes = Take.objects.filter(segments__in=error.segment_ids)
+        delete_objects(list(takes.values_list("audio_key", flat=True)))
+        reopen_segments(error.segment_ids)
+        enqueue(Kind.SEGMENT, error.segment_ids)
         return errors.wait(claim)
     if isinstance(error, ItemsLostError):
         logger.warning(
@@ -379,11 +383,3 @@ def _settle_known(claim: HeldClaim, error: Exception) -> bool | None:
     if isinstance(error, BookFileError):
         return errors.fail(claim, error.code, error.message)
     return None
-
-
-def _render_again(segment_ids: list[int]) -> None:
-    """Queue segments whose take is lost; a damaged object goes, or it would be used again."""
-    takes = Take.objects.filter(segments__in=segment_ids)
-    delete_objects(list(takes.values_list("audio_key", flat=True)))
-    reopen_segments(segment_ids)
-    enqueue(Kind.SEGMENT, segment_ids)

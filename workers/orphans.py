@@ -101,7 +101,11 @@ def find_orphans(shard: Shard, *, now: dt.datetime | None = None) -> Iterator[st
     since = database_made_at()
     # First what is there, then the rows: what gets its row between the two is young.
     keys = list(_keys(shard))
-    named = _named(shard) if keys else set()
+    named: set[str] = set()
+    for model, column in key_columns() if keys else ():
+        prefix = {f"{column}__startswith": f"{shard.folder}/{shard.start}"}
+        rows = model._base_manager.filter(**prefix).order_by()
+        named.update(rows.values_list(column, flat=True).iterator())
     for key in keys:
         with suppress(FileNotFoundError):  # one that is gone
             if key not in named and since <= default_storage.get_modified_time(key) < until:
@@ -151,16 +155,6 @@ def _keys(shard: Shard) -> Iterator[str]:
         for file in _listed(folder)[1]:
             if _NAME.fullmatch(file):
                 yield f"{folder}/{file}"
-
-
-def _named(shard: Shard) -> set[str]:
-    """Return the keys of a shard that rows name."""
-    named: set[str] = set()
-    for model, column in key_columns():
-        prefix = {f"{column}__startswith": f"{shard.folder}/{shard.start}"}
-        rows = model._base_manager.filter(**prefix).order_by()
-        named.update(rows.values_list(column, flat=True).iterator())
-    return named
 
 
 def _listed(folder: str) -> tuple[list[str], list[str]]:

@@ -21,9 +21,8 @@ from unfold.widgets import UnfoldAdminFileFieldWidget, UnfoldAdminSelectWidget
 
 from synth.accounts.access import visible_batches
 from synth.admin.books import in_words
-from synth.admin.cells import COLOURS, WorkAdmin, buttons, live_cell, state_context
+from synth.admin.jobs import COLOURS, WorkAdmin, buttons, live_cell, state_context, text_start
 from synth.admin.jobs import cell_context as job_cell_context
-from synth.admin.jobs import text_start
 from synth.api.batches.reading import errors_of_items
 from synth.api.batches.requests import REJECT, SKIP
 from synth.api.batches.serializers import (

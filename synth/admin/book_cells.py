@@ -10,8 +10,7 @@ from typing import Any
 from django.db.models import Count, Min, Q, QuerySet, Sum
 from django.urls import reverse
 
-from synth.admin.cells import COLOURS, state_context
-from synth.admin.jobs import SEGMENT_ORDER, SEGMENTS_PER_PAGE
+from synth.admin.jobs import COLOURS, SEGMENT_ORDER, SEGMENTS_PER_PAGE, state_context
 from synth.admin.jobs import voices_of as voices_of_job
 from synth.api.books.serializers import Progress, audio_url_of, status_of, with_progress
 from synth.api.jobs.serializers import progress_of

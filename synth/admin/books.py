@@ -26,8 +26,7 @@ from synth.admin.book_cells import (
     voice_names,
     voices_of,
 )
-from synth.admin.cells import WorkAdmin, buttons, job_actions, live_cell
-from synth.admin.jobs import SEGMENTS_PER_PAGE
+from synth.admin.jobs import SEGMENTS_PER_PAGE, WorkAdmin, buttons, job_actions, live_cell
 from synth.api.books.serializers import STATUSES, status_condition, status_of, with_progress
 from synth.api.jobs.serializers import has_audio
 from synth.audiobooks.files import FORMATS as FILE_FORMATS

@@ -32,13 +32,11 @@ def staff(job_services: None) -> User:
 
 @pytest.fixture
 def browser(staff: User) -> Client:
-    """A client that is logged in as that user."""
     return logged_in(staff)
 
 
 @pytest.fixture
 def boss() -> Client:
-    """A client that is logged in as a superuser."""
     return logged_in()
 
 
@@ -120,10 +118,8 @@ def test_user_sees_ones_own_and_a_superuser_all(browser: Client, boss: Client, s
 
 def test_anothers_delivery_is_not_sent_again(browser: Client) -> None:
     row = make_delivery(status=Status.FAILED)
-
     browser.post(DELIVERIES, {"action": "resend_chosen", "_selected_action": [str(row.pk)]})
     browser.post(reverse("admin:synth_webhookdelivery_resend_this", args=[row.pk]), SUBMITTED)
-
     row.refresh_from_db()
     assert row.status == Status.FAILED
 
@@ -156,7 +152,6 @@ def test_endpoint_is_made_changed_tried_and_deleted(
 @pytest.mark.parametrize("url", ["http://127.0.0.1/", "ftp://hooks.example/", "nonsense"])
 def test_url_that_may_not_be_used_is_refused_in_the_form(browser: Client, url: str) -> None:
     page = browser.post(ADD, {"url": url, "events": ["test"], "enabled": "on"})
-
     assert page.status_code == 200
     assert "errorlist" in page.content.decode() or "error" in page.content.decode()
     assert not WebhookEndpoint.objects.exists()
@@ -166,9 +161,7 @@ def test_one_endpoint_too_many_is_refused_in_words(browser: Client, staff: User)
     for _ in range(MOST_ENDPOINTS):
         make_endpoint(staff)
     values = {"url": "https://hooks.example/a", "events": ["test"], "enabled": "on"}
-
     page = browser.post(ADD, values, follow=True).content.decode()
-
     assert "the limit for each user" in page
     assert WebhookEndpoint.objects.count() == MOST_ENDPOINTS
 

@@ -144,19 +144,12 @@ class NounAdmin(RightsMixin, ModelAdmin):
         title = {"title": self.list_title} if self.list_title else {}
         return super().changelist_view(request, title | (extra_context or {}))  # type: ignore[no-any-return]
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], **options: Any
     ) -> HttpResponse:
-        row = self.get_object(request, object_id)
-        context = {} if row is None else self.page_context(request, row)
-        shown: HttpResponse = super().change_view(
-            request, object_id, form_url, context | (extra_context or {})
-        )
-        return shown
+        row = options.get("obj")
+        more = {} if row is None else self.page_context(request, row)
+        return super().render_change_form(request, context | more, **options)  # type: ignore[no-any-return]
 
     def changeform_view(
         self,

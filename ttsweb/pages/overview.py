@@ -59,10 +59,14 @@ def overview(user: AbstractBaseUser | AnonymousUser, key: ApiKey | None = None) 
         "failures": _failures(jobs),
     }
     if sees_installation(user, key):
+        takes = RenderedDay.objects.aggregate(done=Sum("segments"), reused=Sum("reused"))
+        reused = takes["reused"] or 0
+        rendered = max(0, (takes["done"] or 0) - reused)
         found |= {
             "workers": _workers(),
             "days": _days(),
-            "caches": _caches(),
+            # How a clip's codes were found, and how many segments had a take already.
+            "caches": _codes_found() | {"takes_rendered": rendered, "takes_reused": reused},
             "storage": installation_bytes(),
         }
     return found
@@ -166,14 +170,6 @@ def _days() -> list[dict[str, Any]]:
 def _codes_found() -> dict[str, int]:
     counted = dict(CodesCounter.objects.values_list("name", "value"))
     return {name: counted.get(name, 0) for name in _COUNTERS}
-
-
-def _caches() -> dict[str, int]:
-    """Return how a clip's codes were found, and how many segments had a take already."""
-    takes = RenderedDay.objects.aggregate(done=Sum("segments"), reused=Sum("reused"))
-    reused = takes["reused"] or 0
-    rendered = max(0, (takes["done"] or 0) - reused)
-    return _codes_found() | {"takes_rendered": rendered, "takes_reused": reused}
 
 
 class QueueClassSerializer(serializers.Serializer[Any]):
@@ -355,17 +351,16 @@ class StatsView(APIView):
         check_query(request, ())
         user: Any = request.user
         is_whole = sees_installation(user, key_of(request))
-        stats = _of_installation() if is_whole else _of_user(user.pk)
+        if is_whole:
+            stats: dict[str, Any] = {
+                "codes": _codes_found(),
+                "workers": WorkerStatus.objects.order_by("name"),
+                "queue": _depths_by_kind(Q(), Q(), Q(), Q()),
+                "storage": installation_bytes(),
+            }
+        else:
+            stats = _of_user(user.pk)
         return Response(StatsSerializer(stats | {"whole": is_whole}).data)
-
-
-def _of_installation() -> dict[str, Any]:
-    return {
-        "codes": _codes_found(),
-        "workers": WorkerStatus.objects.order_by("name"),
-        "queue": _depths_by_kind(Q(), Q(), Q(), Q()),
-        "storage": installation_bytes(),
-    }
 
 
 def _of_user(user_id: int) -> dict[str, Any]:

@@ -17,8 +17,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from synth.accounts.access import visible_jobs
-from synth.admin.cells import render_cell
-from synth.admin.jobs import cell_context
+from synth.admin.jobs import cell_context, render_cell
 from synth.formats import FORMATS
 from synth.models import RenderJob, WorkerStatus
 from synth.transitions.jobs import UNFINISHED

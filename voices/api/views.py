@@ -140,11 +140,6 @@ def _find_own(request: Request, voice_id: uuid.UUID) -> Voice:
     return voice
 
 
-def _is_open(voice: Voice) -> bool:
-    version = voice.current_version
-    return version is not None and version.status in ("pending", "encoding")
-
-
 def _encode(request: Request, voice: Voice, _: Mapping[str, Any]) -> None:
     check_own(request, voice)
     if voice.current_version is None or not request_encoding(voice.current_version):
@@ -156,7 +151,13 @@ def _encode(request: Request, voice: Voice, _: Mapping[str, Any]) -> None:
         )
 
 
-VOICE = Noun("voice", VoiceSerializer, find_voice_of, _is_open, scope=VOICES)
+VOICE = Noun(
+    "voice",
+    VoiceSerializer,
+    find_voice_of,
+    lambda voice: voice.current_version and voice.current_version.status in ("pending", "encoding"),
+    scope=VOICES,
+)
 encode_voice = VOICE.action(
     "encode_voice",
     "Encode a voice again; jobs that need the voice wait for it.",

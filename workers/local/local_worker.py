@@ -92,7 +92,13 @@ class LocalWorker:
             if self.child is None:
                 self.keep()
             elif self.child.exit_code is not None:  # to start it again would fail the same way
-                raise StepError("worker_failed", self._why_ended(self.child.exit_code))
+                own = WorkerStatus.objects.filter(pk=self.name, started_at__gte=self._spawned_at)
+                detail = own.values_list("detail", flat=True).first() or ""
+                if not detail and self._log_path is not None:
+                    detail = last_line(self._log_path)
+                where = f" Its log is {self._log_path}." if self._log_path else ""
+                ended = f"ended before it was ready (exit code {self.child.exit_code})"
+                raise StepError("worker_failed", f"The worker {ended}: {detail}{where}")
             progress.update(f"warming up, {time.monotonic() - started:.0f} s")
             time.sleep(POLL_SECONDS)
 
@@ -136,14 +142,6 @@ class LocalWorker:
         if found:
             self._drop_lock()
         return found
-
-    def _why_ended(self, exit_code: int) -> str:
-        row = WorkerStatus.objects.filter(pk=self.name, started_at__gte=self._spawned_at).first()
-        detail = row.detail if row else ""
-        if not detail and self._log_path is not None:
-            detail = last_line(self._log_path)
-        where = f" Its log is {self._log_path}." if self._log_path else ""
-        return f"The worker ended before it was ready (exit code {exit_code}): {detail}{where}"
 
 
 def _seen_lately() -> models.QuerySet[WorkerStatus]:

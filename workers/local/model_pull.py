@@ -7,7 +7,6 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -205,7 +204,15 @@ def pull(source: ModelSource, folder: Path, revision: str, say: Callable[[str], 
         StepError: see explain_hub_errors and download; revision_changed or unexpected_files.
     """
     with explain_hub_errors(source, revision), locked(folder):
-        listing = _listing(source, folder, revision)
+        known = read_listing(folder)  # what is here if it is of this commit, else the hub's
+        is_known = known is not None and known.revision == revision
+        listing = known if known and is_known else fetch_listing(source, revision)
+        if known and (known.model, known.revision) != (source.name, listing.revision):
+            raise StepError(
+                "revision_changed",
+                f"{folder} contains {known.model} at {known.revision}, but this is "
+                f"{source.name} at {listing.revision}. Give another folder with --to.",
+            )
         check_listing(source, listing)
         write_listing(folder, listing)
         download(source, listing, folder, say)
@@ -213,21 +220,6 @@ def pull(source: ModelSource, folder: Path, revision: str, say: Callable[[str], 
         if not card.exists():  # name the model and its licence
             named = {"name": source.title, "licence": source.licence}
             card.write_text(json.dumps(named, indent=2) + "\n", encoding="utf-8")
-    return listing
-
-
-def _listing(source: ModelSource, folder: Path, revision: str) -> Listing:
-    """Return the list of files: the one in the folder if it is of this commit, else the hub's."""
-    known = read_listing(folder)
-    if known is None:
-        return fetch_listing(source, revision)
-    listing = known if known.revision == revision else fetch_listing(source, revision)
-    if (known.model, known.revision) != (source.name, listing.revision):
-        raise StepError(
-            "revision_changed",
-            f"{folder} contains {known.model} at {known.revision}, but this is "
-            f"{source.name} at {listing.revision}. Give another folder with --to.",
-        )
     return listing
 
 
@@ -260,33 +252,22 @@ def check_listing(source: ModelSource, listing: Listing) -> None:
 BUILT_IN = PROJECT_DIR / "synth" / "demo"
 
 
-@dataclass(frozen=True, slots=True)
-class FoundModel:
-    """Hold what is known of a folder; `state` is whole, incomplete, or missing (no config.json)."""
-
-    name: str
-    folder: str
-    state: str
-    is_chosen: bool
-    licence: str
-    revision: str
-    declared_use: str
-
-    def as_dict(self) -> dict[str, object]:
-        return asdict(self)
-
-    def line(self) -> str:
-        """Return one line for a person; the chosen model has an asterisk."""
-        facts = [self.state, self.licence]
-        if self.revision:
-            facts.append(f"at {self.revision[:12]}")
-        if self.declared_use:
-            facts.append(f"declared: {self.declared_use}")
-        return f"{'*' if self.is_chosen else ' '} {self.name}  {', '.join(facts)}  {self.folder}"
+def line_of(model: dict[str, Any]) -> str:
+    """Return one line for a person; the chosen model has an asterisk."""
+    facts = [model["state"], model["licence"]]
+    if model["revision"]:
+        facts.append(f"at {model['revision'][:12]}")
+    if model["declared_use"]:
+        facts.append(f"declared: {model['declared_use']}")
+    mark = "*" if model["is_chosen"] else " "
+    return f"{mark} {model['name']}  {', '.join(facts)}  {model['folder']}"
 
 
-def find_models(pulled: Path, checkpoint: Path) -> list[FoundModel]:
-    """Return the built-in model, those in the folder `pulled`, and TTS_CHECKPOINT's."""
+def find_models(pulled: Path, checkpoint: Path) -> list[dict[str, Any]]:
+    """Return the built-in model, those in the folder `pulled`, and TTS_CHECKPOINT's.
+
+    The state of each is whole, incomplete, or missing (no config.json).
+    """
     folders = [BUILT_IN]
     if pulled.is_dir():
         folders += sorted(path for path in pulled.iterdir() if path.is_dir())
@@ -296,7 +277,7 @@ def find_models(pulled: Path, checkpoint: Path) -> list[FoundModel]:
     return [_inspect_model(folder, is_chosen=folder.resolve() == chosen) for folder in folders]
 
 
-def _inspect_model(folder: Path, *, is_chosen: bool) -> FoundModel:
+def _inspect_model(folder: Path, *, is_chosen: bool) -> dict[str, Any]:
     try:
         card = read_card(folder)
         name, licence = card.name, card.licence
@@ -312,5 +293,12 @@ def _inspect_model(folder: Path, *, is_chosen: bool) -> FoundModel:
         state = "incomplete" if listing.missing(folder) else "whole"
     else:
         state = "whole" if (folder / "config.json").is_file() else "missing"
-    revision = listing.revision if listing else ""
-    return FoundModel(name, str(folder), state, is_chosen, licence, revision, declared)
+    return {
+        "name": name,
+        "folder": str(folder),
+        "state": state,
+        "is_chosen": is_chosen,
+        "licence": licence,
+        "revision": listing.revision if listing else "",
+        "declared_use": declared,
+    }

@@ -25,9 +25,7 @@ def make_status(*, seconds_ago: float = 0, **fields: str) -> None:
 @pytest.mark.parametrize("state", ["starting", "warming", "ready", "draining"])
 def test_worker_that_was_seen_now_is_alive(state: str, capsys: pytest.CaptureFixture[str]) -> None:
     make_status(state=state)
-
     call_command("worker_alive", "--role", "gpu")
-
     assert capsys.readouterr().out == f"{socket.gethostname()}-gpu is {state}\n"
 
 
@@ -37,13 +35,11 @@ def test_worker_that_was_seen_now_is_alive(state: str, capsys: pytest.CaptureFix
 )
 def test_other_or_silent_worker_does_not_count(fields: dict[str, str], seconds_ago: float) -> None:
     make_status(seconds_ago=seconds_ago, **fields)
-
     with pytest.raises(CommandError, match=r"No worker with the role gpu .* has reported for 60 s"):
         call_command("worker_alive", "--role", "gpu")
 
 
 def test_failed_worker_is_not_alive_and_says_why() -> None:
     make_status(state="failed", detail="The checkpoint lacks a key.")
-
     with pytest.raises(CommandError, match=r"failed\. The checkpoint lacks a key\."):
         call_command("worker_alive", "--role", "gpu")

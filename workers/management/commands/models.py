@@ -19,7 +19,7 @@ from ttsweb.commands.base import (
 )
 from ttsweb.counted import counted
 from ttsweb.private_files import users_umask
-from workers.local.model_pull import find_models, pull
+from workers.local.model_pull import find_models, line_of, pull
 from workers.local.model_source import (
     DECLARATION_NAME,
     S2_PRO,
@@ -85,9 +85,9 @@ class Command(BaseCommand):
 
                 found = find_models(settings.DATA_DIR / "models", settings.CHECKPOINT)
                 if chosen.json:
-                    self.stdout.write(json.dumps([model.as_dict() for model in found]))
+                    self.stdout.write(json.dumps(found))
                 for model in () if chosen.json else found:
-                    self.stdout.write(model.line())
+                    self.stdout.write(line_of(model))
                 return
             try:
                 with users_umask():  # weights are no secret: a container's user reads them too
