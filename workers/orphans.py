@@ -158,7 +158,6 @@ def _keys(shard: Shard) -> Iterator[str]:
 
 
 def _listed(folder: str) -> tuple[list[str], list[str]]:
-    """Return the folders and the files in a folder; none where it is not there."""
     try:
         folders, files = default_storage.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):

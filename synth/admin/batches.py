@@ -334,7 +334,6 @@ class BookBatchAdmin(_BatchAdmin):
     asked = column("defaults", lambda batch: in_words(batch.defaults))
 
     def page_context(self, request: HttpRequest, row: Batch) -> dict[str, Any]:
-        """Return how far a batch is, what can be done, and its books, worst first."""
         cells = _book_cells(row)
         data = cells["data"]
         may_control = self.has_control_permission(request)

@@ -116,7 +116,6 @@ def voices_for(request: HttpRequest) -> list[dict[str, str]]:
 
 
 def _sound(book: BookSource) -> dict[str, Any]:
-    """Return chapters, what was measured of them, and what the player needs."""
     job = book.job
     if job is None:
         return {"chapters": []}
@@ -141,7 +140,6 @@ def _sound(book: BookSource) -> dict[str, Any]:
 
 
 def _files(book: BookSource) -> dict[str, Any]:
-    """Return which kinds of files can be asked for, and with which options."""
     kinds = [
         {
             "name": str(kind),

@@ -69,8 +69,6 @@ def render_cell(noun: str, part: str, row: Any, context: dict[str, Any]) -> Safe
 
 
 def live_cell(part: str, title: str = "", ordering: str | None = None) -> Any:
-    """Return a column with a part of `synth/cell.html`."""
-
     @admin.display(description=title or part, ordering=ordering)
     def shown(page: WorkAdmin, row: Any) -> SafeString:
         return render_cell(page.noun, part, row, page.cell_context(row))
@@ -348,7 +346,6 @@ class RenderJobAdmin(WorkAdmin):
 
 
 def _sound(job: RenderJob) -> dict[str, Any]:
-    """Return what can be heard of a job: its file with its marks, or what is rendered so far."""
     url = reverse("job-audio", args=[job.pk])
     if not has_audio(job):
         can_listen = job.status in UNFINISHED and job.speed == 1

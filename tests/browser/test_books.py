@@ -304,9 +304,7 @@ def test_several_books_at_once_become_a_batch(
     assert console_errors(admin) == []
 
 
-def test_a_further_file_is_asked_for_and_what_is_said_of_a_book_changed(
-    admin: webdriver.Chrome, site: Site, voice: str
-) -> None:
+def test_a_further_file_is_asked_for(admin: webdriver.Chrome, site: Site, voice: str) -> None:
     book = render(site, voice)
     admin.get(f"{site.url}{LIST}{book}/change/")
     Select(wait_for(admin, "[data-book-files] [name=kind]")).select_by_value("srt")
@@ -315,9 +313,11 @@ def test_a_further_file_is_asked_for_and_what_is_said_of_a_book_changed(
     link = wait_for(admin, "[data-book-files] td a")
     assert admin.execute_async_script(_FETCH, link.get_attribute("href"))[0] == 200
 
-    admin.execute_script(
-        "document.querySelector('[data-book-metadata]').closest('details').open = true"
-    )
+
+def test_what_is_said_of_a_book_is_changed(admin: webdriver.Chrome, site: Site, voice: str) -> None:
+    book = upload(site, voice=voice)
+    admin.get(f"{site.url}{LIST}{book}/change/")
+    admin.execute_script("document.querySelector('details.tts-panel').open = true")
     wait_for(admin, "[data-book-metadata] [name=title]").send_keys("Another Name")
     admin.find_element(By.CSS_SELECTOR, "[data-book-metadata] [name=authors]").send_keys("A\nB")
     admin.find_element(By.CSS_SELECTOR, "[data-book-metadata] [type=submit]").click()

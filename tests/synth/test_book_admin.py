@@ -103,7 +103,7 @@ def test_list_is_searched_and_filtered(
     assert set(re.findall(r"<span data-title>(\w+)</span>", page)) == shown
 
 
-def test_chosen_books_are_started_paused_resumed_cancelled_and_retried(
+def test_chosen_books_are_started_paused_resumed_cancelled_retried_and_deleted(
     browser: Client, operator: User, sent_tasks: Callable[[str], list[str]]
 ) -> None:
     books = [store_book(operator), store_book(operator)]
@@ -122,6 +122,9 @@ def test_chosen_books_are_started_paused_resumed_cancelled_and_retried(
     ):  # fmt: skip
         assert f"2 books: {done}." in act(browser, action, *books)
         assert changed.count() == 2, action
+    chosen = {"action": "delete_selected", "_selected_action": [str(one.pk) for one in books]}
+    browser.post(LIST, chosen | {"post": "yes"})
+    assert not BookSource.objects.exists() and not RenderJob.objects.exists()
 
 
 def test_books_that_cannot_be_started_say_why(browser: Client, operator: User) -> None:
@@ -130,14 +133,6 @@ def test_books_that_cannot_be_started_say_why(browser: Client, operator: User) -
     assert "1 book: started." in page
     assert "Mute: " in page and "no voice with this id or name" in page
     assert "it was not started yet; start it first" in act(browser, "pause_chosen", nobody)
-
-
-def test_chosen_books_are_deleted_with_their_jobs(browser: Client, operator: User) -> None:
-    book = store_book(operator)
-    start_book(book)
-    data = {"action": "delete_selected", "_selected_action": [str(book.pk)], "post": "yes"}
-    browser.post(LIST, data)
-    assert not BookSource.objects.exists() and not RenderJob.objects.exists()
 
 
 def test_page_of_a_planned_book_offers_its_start_and_its_plan(

@@ -54,7 +54,7 @@ def test_list_is_filtered_by_the_status_of_the_newest_version(client: APIClient)
         {"status": "done"}, {"status": ""}, {"status": "ready,"}, {"name": ""}, {"name": "a\0"},
         {"language": "english language"}, {"language": ""}, {"language": "e"},
         {"archived": "1"}, {"archived": "True"}, {"archived": ""}, {"colour": "red"},
-        {"limit": "0"},
+        {"limit": "0"}, {"limit": "abc"}, {"limit": "201"}, {"limit": "-1"}, {"page": "2"},
     ],
 )  # fmt: skip
 def test_filter_that_cannot_be_read_is_a_400(client: APIClient, query: dict[str, str]) -> None:

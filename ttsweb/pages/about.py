@@ -59,7 +59,6 @@ INNER_PARTS = (
 
 @require_safe
 def licence_page(request: HttpRequest) -> HttpResponse:
-    """Show the model's licence, what it asks for, and the parts with theirs."""
     context = {
         "card": _card(settings.CHECKPOINT),
         "is_fish_audio": is_fish_audio(settings.CHECKPOINT),
@@ -116,7 +115,6 @@ def _card(folder: Path) -> Card | None:
 
 @require_safe
 def about_page(request: HttpRequest) -> HttpResponse:
-    """Show links to the admin and the API, and the checkpoint's card."""
     context = {
         "folder": settings.CHECKPOINT.name,
         "is_fish_audio": is_fish_audio(settings.CHECKPOINT),

@@ -65,7 +65,6 @@ class Archive:
 
     @property
     def names(self) -> frozenset[str]:
-        """Return the names of all entries that are files."""
         return frozenset(self._entries)
 
     def read(self, name: str, *, max_bytes: int) -> bytes:
@@ -103,6 +102,9 @@ def open_archive(file: IO[bytes], *, max_bytes: int) -> Iterator[Archive]:
         limits = ZipLimits(MAX_ENTRIES, MAX_DIRECTORY_BYTES, growth_bytes=max_bytes, ratio=1000)
         opened = open_zip(file, limits)
     except ZipRefusedError as error:
+        if error.code == "damaged":
+            sentence = f"The file is not a zip archive of an exported voice: it {error.why}."
+            raise invalid(sentence) from error
         refuse = too_large if error.code == "too_large" else invalid
         raise refuse(f"The archive {error.why}.") from error
     with opened:

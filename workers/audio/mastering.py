@@ -89,7 +89,6 @@ def find_gain(
 
 
 def amplify(blocks: Iterable[AudioArray], gain_db: float) -> Iterator[AudioArray]:
-    """Yield blocks made louder by a gain."""
     gain = np.float32(10 ** (gain_db / 20))
     for block in blocks:
         yield (block * gain).astype(np.float32)

@@ -57,7 +57,6 @@ FORMAT = "wav"
 
 
 def run(command: BaseCommand, options: dict[str, Any]) -> None:
-    """Return after the file or, when serving, after a signal."""
     open_standard_streams()
     Demo(command, Namespace(**options)).run()
 

@@ -154,7 +154,6 @@ def look_at_broker() -> Finding:
 
 
 def look_at_storage() -> Finding:
-    """Write, read and remove a small object, and look at the free space."""
     content = b"written by ./tts doctor"
     try:
         key = default_storage.save(f"doctor-{uuid.uuid4().hex}", ContentFile(content))

@@ -41,7 +41,6 @@ MAX_APART = 1e-5  # between the resamplers, as for the golden vectors
 
 
 def look_at_torch() -> Finding:
-    """Say which build of PyTorch is installed, and whether it can use this machine's GPU."""
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU build"
     text = f"{torch.__version__} ({build})"
     if shutil.which("nvidia-smi") is None and not Path("/proc/driver/nvidia").exists():
@@ -59,7 +58,6 @@ def look_at_torch() -> Finding:
 
 
 def look_at_device() -> Finding:
-    """Say what renders, in which numbers, and with how much memory."""
     try:
         device = resolve_device(settings.DEVICE)
     except EngineError as error:
@@ -76,7 +74,6 @@ def look_at_device() -> Finding:
 
 
 def look_at_numbers() -> Finding:
-    """Say in which numbers and in which form matrices are multiplied, and why."""
     try:
         device = resolve_device(settings.DEVICE)
         numbers = choose_numbers(
@@ -97,7 +94,6 @@ def look_at_numbers() -> Finding:
 
 
 def look_at_resampler() -> Finding:
-    """Say which resampler runs, how torchaudio imports, and that both compute the same."""
     try:
         choice = engine_config().resampler
         name = chosen_resampler(resampler_choice(choice), CLIP_RATE, CODEC_RATE)
@@ -118,7 +114,6 @@ def look_at_resampler() -> Finding:
 
 
 def look_at_checkpoint() -> Finding:
-    """Say which model speaks, and whether its files are complete; only headers are read."""
     folder = settings.CHECKPOINT
     try:
         card = read_card(folder)
@@ -157,7 +152,6 @@ REMEDY = "set TTS_ENGINE_SLOTS or TTS_ENGINE_MAX_POSITIONS, or use a device with
 
 
 def look_at_memory() -> Finding:
-    """Say how many slots the configured engine has, and what it takes of the memory there is."""
     try:
         config = engine_config()
         device = resolve_device(config.device)
@@ -205,7 +199,6 @@ def _as_row(plan: MemoryPlan) -> dict[str, Any]:
 
 
 def look_at_profiles() -> Finding:
-    """Say how many slots of the real model fit on GPUs of usual sizes, in bfloat16."""
     shape, cache_bytes = preset("full"), engine_config().prefix_cache_bytes
     rows: list[dict[str, Any]] = []
     table = ["device  " + "".join(f"{positions:>8}" for positions in PROFILE_POSITIONS)]

@@ -202,7 +202,6 @@ def wait_ended(job_id: uuid.UUID, worker: LocalWorker, progress: Progress) -> Re
 
 
 def summary(job: RenderJob) -> str:
-    """Say what was rendered and how fast, against its playing time."""
     text = f"{job.segments_done}/{job.segments_total} segments"
     if job.started_at is None or job.finished_at is None:
         return text

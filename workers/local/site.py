@@ -63,7 +63,6 @@ class Site:
             time.sleep(LOOK_SECONDS)
 
     def run(self, *, on_worker_ready: Callable[[], None] | None = None) -> None:
-        """Keep both processes running until a signal interrupts."""
         while True:
             self._web.restart_if_dead()
             if self._worker is not None:
@@ -77,7 +76,6 @@ class Site:
             time.sleep(LOOK_SECONDS)
 
     def stop(self) -> None:
-        """Stop both processes together."""
         children = [self._web]
         if self._worker is not None and self._worker.child is not None:
             children.append(self._worker.child)

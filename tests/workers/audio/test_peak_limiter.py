@@ -37,6 +37,7 @@ def test_what_is_below_the_ceiling_stays_as_it_is(rng: np.random.Generator) -> N
     held, lowest = limited(samples, 24_000)
     assert np.array_equal(held, samples)
     assert lowest == 1.0
+    assert not any(len(block) for block in PeakLimiter(8_000, ceiling=CEILING).limit([]))
 
 
 def test_single_peak_is_turned_down_around_itself_alone() -> None:
@@ -63,7 +64,3 @@ def test_gain_moves_without_a_jump(rng: np.random.Generator) -> None:
     is_loud = np.abs(tone) > 0.1
     gain = held[is_loud] / tone[is_loud]
     assert np.abs(np.diff(gain)).max() < 0.02
-
-
-def test_nothing_comes_out_of_nothing() -> None:
-    assert not any(len(block) for block in PeakLimiter(8_000, ceiling=CEILING).limit([]))

@@ -34,20 +34,15 @@ def test_the_command_writes_the_file_and_names_its_fingerprint(checkpoint: Path)
     record = json.loads((checkpoint / "codec.safetensors.json").read_text(encoding="utf-8"))
     assert str(checkpoint / "codec.safetensors") in printed
     assert record["codec_fingerprint"] in printed
-
-
-def test_json_output_is_one_object(checkpoint: Path) -> None:
     result = json.loads(run(str(checkpoint), "--json"))
     assert result["path"] == str(checkpoint / "codec.safetensors")
     assert result["num_tensors"] == 535
+    assert result["codec_fingerprint"] == record["codec_fingerprint"]
     assert len(result["codec_fingerprint"]) == 64
+    command = find_command("convert_codec")
+    assert command is not None and not command.needs_django
 
 
 def test_a_folder_without_a_codec_is_a_command_error(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="nothing to convert"):
         run(str(tmp_path))
-
-
-def test_the_command_needs_no_django() -> None:
-    command = find_command("convert_codec")
-    assert command is not None and not command.needs_django

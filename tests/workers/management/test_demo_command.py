@@ -162,6 +162,7 @@ def test_port_that_was_asked_for_and_is_taken_ends_the_command_at_once(
     error = one_object(ended.stdout)["error"]
     assert error["code"] == "port_taken"
     assert f"Port {taken_port} on 127.0.0.1 is used" in error["message"]
+    assert f"Port {taken_port}" in ended.stderr and "--port auto" in ended.stderr
     assert not (Path(clean_env["TTS_DATA_DIR"]) / "out").exists()
 
 

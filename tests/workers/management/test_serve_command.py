@@ -142,17 +142,6 @@ def test_children_end_when_serve_is_killed(serving: Serving) -> None:
     wait_until_gone(pid, seconds=40)
 
 
-def test_taken_port_is_refused_with_the_remedy(clean_env: dict[str, str]) -> None:
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        holder.listen()
-        port = str(holder.getsockname()[1])
-        ended = run(clean_env, "serve", "--port", port, "--json")
-    assert ended.returncode == 1
-    assert json.loads(ended.stdout)["error"]["code"] == "port_taken"
-    assert f"Port {port}" in ended.stderr and "--port auto" in ended.stderr
-
-
 def test_other_address_needs_allowed_hosts(clean_env: dict[str, str]) -> None:
     ended = run(clean_env, "serve", "--host", "0.0.0.0", "--port", str(free_port()))
     assert ended.returncode == 1
