@@ -162,12 +162,11 @@ def clip(*shape: int) -> npt.NDArray[np.float32]:
 def test_codes_cover_the_clip_at_the_codecs_rate(
     encoder: CodecEncoder, rate: int, samples: int, resampled: int
 ) -> None:
-    encoded = encode_reference(encoder, clip(samples), rate, BUILTIN)
-
-    assert encoded.num_samples == resampled
-    assert encoded.codes.shape == (4, 3)
-    assert encoded.codes.dtype == np.int16
-    assert encoded.resampler_name == "builtin"
+    codes = encode_reference(encoder, clip(samples), rate, BUILTIN)
+    assert codes.shape == (4, 3)
+    assert codes.dtype == np.int16
+    wave, name = resample.resample_waveform(torch.from_numpy(clip(samples)), rate, 44100, BUILTIN)
+    assert (len(wave), name) == (resampled, "builtin")
 
 
 def test_channels_are_averaged(golden_encoder: CodecEncoder) -> None:
@@ -176,15 +175,15 @@ def test_channels_are_averaged(golden_encoder: CodecEncoder) -> None:
     found = encode_reference(golden_encoder, stereo, 48000, BUILTIN)
 
     expected = encode_reference(golden_encoder, stereo.mean(0), 48000, BUILTIN)
-    assert np.array_equal(found.codes, expected.codes)
+    assert np.array_equal(found, expected)
     first = encode_reference(golden_encoder, stereo[0], 48000, BUILTIN)
-    assert not np.array_equal(found.codes, first.codes)
+    assert not np.array_equal(found, first)
 
 
 def test_tensors_arrays_and_double_precision_are_the_same_clip(encoder: CodecEncoder) -> None:
     wave = clip(1, 6000)
     codes = [
-        encode_reference(encoder, given, 44100, BUILTIN).codes
+        encode_reference(encoder, given, 44100, BUILTIN)
         for given in (wave, wave[0], torch.from_numpy(wave), wave.astype(np.float64))
     ]
     assert all(np.array_equal(codes[0], other) for other in codes[1:])
@@ -236,8 +235,8 @@ def test_the_filter_between_two_rates_is_made_for_the_first_clip_alone(
     resample.resampling_filter.cache_clear()
 
     for seconds in (1, 3, 2):
-        encoded = encode_reference(encoder, clip(48_000 * seconds), 48_000, BUILTIN)
-        assert encoded.codes.shape[1] == math.ceil(44_100 * seconds / 2048)
+        codes = encode_reference(encoder, clip(48_000 * seconds), 48_000, BUILTIN)
+        assert codes.shape[1] == math.ceil(44_100 * seconds / 2048)
 
     assert made == [(48_000, 44_100)]
     resample.resampling_filter.cache_clear()
