@@ -85,7 +85,7 @@ class _Case:
         if self.clip is None:
             return self.codes().shape[1]
         # What an engine does: to the device, to the codec's rate, to codes, and these back.
-        return len(encode_reference(self.encoder, self.clip, _CLIP_RATE).codes.T)
+        return len(encode_reference(self.encoder, self.clip, _CLIP_RATE).T)
 
     def codes(self, **limit: int) -> Tensor:
         """Return the clip's codes, int64 [K, T]."""

@@ -177,7 +177,7 @@ class Engine:
         run = partial(
             encode_reference, self._models.encoder, waveform, sample_rate, self._models.resampler
         )
-        return self._threads.encoding.run(run).codes
+        return self._threads.encoding.run(run)
 
     def forget_voice(self, reference: Reference | tuple[Reference, ...]) -> None:
         """Free what is kept of a deleted voice; segments that speak with it go on."""

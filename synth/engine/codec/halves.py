@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -288,21 +287,12 @@ class CodecEncoder(_Half):
         return torch.cat(codes, dim=-1)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class EncodedReference:
-    """Hold a clip's codes, int16 [K, T], which resampler ran, and the samples that were encoded."""
-
-    codes: CodesArray
-    resampler_name: str
-    num_samples: int
-
-
 def encode_reference(
     encoder: CodecEncoder,
     waveform: Tensor | npt.NDArray[np.floating],
     sample_rate: int,
     resampler: ResamplerChoice = ResamplerChoice.AUTO,
-) -> EncodedReference:
+) -> CodesArray:
     """Mix a clip to mono, bring it to the codec's rate on the encoder's device, and encode it.
 
     Args:
@@ -310,16 +300,17 @@ def encode_reference(
         sample_rate: of the waveform, in Hz.
 
     Returns:
-        One code frame for each hop of samples begun; `num_samples` at the codec's rate.
+        Codes, int16 [K, T], one frame for each hop of samples begun at the codec's rate.
 
     Raises:
         ReferenceAudioError: the waveform is empty, of the wrong shape or type, or not finite.
         ResamplerUnavailableError: torchaudio is asked for and cannot be used.
     """
     mono = mono_waveform(waveform, encoder.device)
-    resampled, name = resample_waveform(mono, sample_rate, encoder.config.sample_rate, resampler)
+    resampled, _ = resample_waveform(mono, sample_rate, encoder.config.sample_rate, resampler)
     (codes,) = encoder.encode([resampled])
-    return EncodedReference(codes.to("cpu", torch.int16).numpy(), name, resampled.shape[0])
+    found: CodesArray = codes.to("cpu", torch.int16).numpy()
+    return found
 
 
 def mono_waveform(waveform: Tensor | npt.NDArray[np.floating], device: torch.device) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import c_void_p
 from dataclasses import dataclass
 from enum import IntEnum
@@ -35,33 +35,35 @@ class Then(IntEnum):
     SUMS, SNAKES, GATES, GELUS, ROTATED, TANGENTS = range(6)
 
 
-class NativeSnake:
+class _Part:
+    """Hold tensors in float32 and the structure that points to them, with numbers behind them."""
+
+    def __init__(self, kind: Callable[..., Any], *tensors: Tensor | None, sizes: Any = ()) -> None:
+        self._kept = [None if t is None else t.detach().float().contiguous() for t in tensors]
+        self.c = kind(*(None if t is None else _address(t) for t in self._kept), *sizes)
+
+
+class NativeSnake(_Part):
     """Hold the numbers of a Snake, `alpha` [1, D, 1]."""
 
     def __init__(self, alpha: Tensor) -> None:
-        self._alpha = alpha.detach().float().flatten().contiguous()
-        self._inverse = 1 / (self._alpha + 1e-9)
-        self.c = SnakeC(_address(self._alpha), _address(self._inverse))
+        alpha = alpha.detach().float().flatten()
+        super().__init__(SnakeC, alpha, 1 / (alpha + 1e-9))
 
 
-class NativeNorm:
+class NativeNorm(_Part):
     """Hold a norm of columns: of the root mean square; with a bias of mean and deviation."""
 
     def __init__(self, weight: Tensor, eps: float, *, bias: Tensor | None = None) -> None:
-        self._weight = weight.detach().float().contiguous()
-        self._bias = None if bias is None else bias.detach().float().contiguous()
-        at = None if self._bias is None else _address(self._bias)
-        self.c = NormC(_address(self._weight), at, eps)
+        super().__init__(NormC, weight, bias, sizes=[eps])
 
 
-class NativeDepthwise:
+class NativeDepthwise(_Part):
     """Hold a convolution of each channel on its own, `weight` [D, 1, taps] and `bias` [D]."""
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
-        self._weight = weight.detach().float().contiguous()
-        self._bias = bias.detach().float().contiguous()
         self.context = weight.shape[2] - 1
-        self.c = DepthwiseC(_address(self._weight), _address(self._bias), weight.shape[2])
+        super().__init__(DepthwiseC, weight, bias, sizes=[weight.shape[2]])
 
 
 class NativeCodebooks:

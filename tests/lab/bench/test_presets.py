@@ -84,23 +84,16 @@ def test_a_whole_folder_is_used_again_and_half_a_one_is_made_anew(tmp_path: Path
     assert weights.read_bytes() == content
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "letters.txt").write_text("mine", encoding="utf-8")
+def test_what_cannot_be_had_is_refused_in_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "letters.txt").write_text("mine", encoding="utf-8")  # a folder of something else
     with pytest.raises(CheckpointError, match="contains no preset"):
         write_preset_checkpoint("tiny", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["letters.txt"]
-
-
-def test_an_unknown_preset_is_told_with_those_that_exist() -> None:
-    with pytest.raises(
-        InvalidSpecError, match="'huge' is not a preset; use one of tiny, mid, full"
-    ):
+    words = "'huge' is not a preset; use one of tiny, mid, full"
+    with pytest.raises(InvalidSpecError, match=words):
         preset("huge")
-
-
-def test_weights_that_do_not_fit_are_refused_with_the_numbers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
     small = DeviceMemory(free=4 * 10**9, total=8 * 10**9, source="this machine")
     monkeypatch.setattr(presets, "find_memory", lambda device: small)
     with pytest.raises(InvalidSpecError, match=r"needs 18\.2.* this machine has only 4\.0"):

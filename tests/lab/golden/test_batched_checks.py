@@ -75,14 +75,7 @@ def test_streams_are_moved_and_prompts_packed_on_the_way(
     assert any(len(spans) > 1 and all(span.start for span in spans) for spans in passes)
 
 
-def test_a_prefix_that_is_not_copied_is_a_miss(
-    golden: GoldenFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(KVCache, "write_prefix", lambda *_: None)
-    assert len(_misses(golden, "sampling")) > 3
-
-
-def test_a_move_that_leaves_a_position_behind_is_a_miss(
+def test_a_prefix_not_copied_and_a_move_that_leaves_a_position_behind_are_misses(
     golden: GoldenFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     move = KVCache.move
@@ -90,8 +83,10 @@ def test_a_move_that_leaves_a_position_behind_is_a_miss(
     def short(cache: KVCache, source: int, target: int, length: int) -> None:
         move(cache, source, target, length // 2)
 
+    with monkeypatch.context() as patch:
+        patch.setattr(KVCache, "write_prefix", lambda *_: None)
+        assert len(_misses(golden, "sampling")) > 3
     monkeypatch.setattr(KVCache, "move", short)
-
     assert _misses(golden, "edge")
 
 

@@ -95,11 +95,8 @@ def test_an_input_file_that_no_case_uses_is_a_miss(copied: GoldenFolder) -> None
         assert misses == ["unused.wav"]
 
 
-def test_companions_are_read_by_a_check_of_this_module() -> None:
-    assert set(COMPANIONS.values()) <= CHECKS.keys()
-
-
 def test_each_rate_is_resampled_by_torchaudio_too_where_its_filter_fits() -> None:
+    assert set(COMPANIONS.values()) <= CHECKS.keys()
     results = [*CHECKS["resample.safetensors"](GoldenFolder(GOLDEN))]
     by_torchaudio = {r.case.split()[0] for r in results if r.case.endswith(" torchaudio")}
     assert [r for r in results if not r.passed] == []
@@ -148,8 +145,7 @@ def test_arrays_of_a_case_without_facts_are_misses(copied: GoldenFolder) -> None
 
 
 def test_a_file_without_samples_must_be_refused() -> None:
-    results = [
-        r for r in check_voices(GoldenFolder(GOLDEN)) if r.case.startswith("samples_0_channels_1.")
-    ]
+    every = check_voices(GoldenFolder(GOLDEN))
+    results = [r for r in every if r.case.startswith("samples_0_channels_1.")]
     assert {r.found for r in results} == {"equal", "reference_audio_invalid"}
     assert all(r.passed for r in results)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from lab.golden.case import GoldenFolder
-from lab.golden.generate import CodeRequest, generate_codes, generate_text
+from lab.golden.generate import CodeRequest, Generation, generate_codes, generate_text
 from lab.golden.models import Loaded
 from synth.contract import FinishReason, Sampling
 from synth.engine.errors import InvalidSpecError, NonFiniteLogitsError, PromptTooLongError
@@ -61,83 +62,57 @@ def test_a_mixed_batch_gives_each_requests_own_drawn_codes(
         assert found.finish_reason == alone.finish_reason
 
 
+def one(loaded: Loaded, prompt: Tensor, sampling: Sampling, **options: Any) -> Generation:
+    """Return what one request gives by itself."""
+    return generate_codes(loaded.model, [CodeRequest(prompt, sampling)], **options)[0]
+
+
 def test_looking_less_often_at_the_end_flags_changes_nothing(
     loaded: Loaded, greedy: dict[str, Tensor]
 ) -> None:
-    request = CodeRequest(greedy["stops_early.prompt"], GREEDY)
-
-    often = generate_codes(loaded.model, [request])[0]
-    seldom = generate_codes(loaded.model, [request], check_every=7)[0]
-
+    prompt = greedy["stops_early.prompt"]
+    often, seldom = one(loaded, prompt, GREEDY), one(loaded, prompt, GREEDY, check_every=7)
     assert torch.equal(often.columns, seldom.columns)
     assert torch.equal(often.codes, seldom.codes)
+    # The frame of the end is not among the codes.
+    assert often.finish_reason is FinishReason.END
+    assert torch.equal(often.codes, greedy["stops_early.codes"])
 
 
-def test_another_seed_gives_other_codes(loaded: Loaded, greedy: dict[str, Tensor]) -> None:
-    prompt = greedy["no_voice.prompt"]
-    one, other, again = (
-        generate_codes(loaded.model, [CodeRequest(prompt, Sampling(seed=seed, max_frames=8))])[0]
-        for seed in (1, 2, 1)
-    )
-    assert torch.equal(one.codes, again.codes)
-    assert not torch.equal(one.codes, other.codes)
-
-
-def test_the_global_generator_plays_no_part(loaded: Loaded, greedy: dict[str, Tensor]) -> None:
-    request = CodeRequest(greedy["no_voice.prompt"], Sampling(seed=3, max_frames=8))
-
-    torch.manual_seed(1)
-    one = generate_codes(loaded.model, [request])[0]
-    torch.manual_seed(2)
-    other = generate_codes(loaded.model, [request])[0]
-
-    assert torch.equal(one.codes, other.codes)
+def test_seeds_alone_decide_the_codes(loaded: Loaded, greedy: dict[str, Tensor]) -> None:
+    found = []
+    for seed, ours in ((1, 1), (2, 1), (1, 2)):
+        torch.manual_seed(ours)  # the global generator plays no part
+        found.append(one(loaded, greedy["no_voice.prompt"], Sampling(seed=seed, max_frames=8)))
+    assert torch.equal(found[0].codes, found[2].codes)
+    assert not torch.equal(found[0].codes, found[1].codes)
 
 
 def test_the_last_good_frame_is_kept_when_the_limit_ends_the_run(
     loaded: Loaded, greedy: dict[str, Tensor]
 ) -> None:
-    request = CodeRequest(greedy["no_voice.prompt"], replace(GREEDY, max_frames=5))
-
-    product = generate_codes(loaded.model, [request])[0]
-    reference = generate_codes(loaded.model, [request], compat=REFERENCE)[0]
-
+    prompt, limited = greedy["no_voice.prompt"], replace(GREEDY, max_frames=5)
+    product = one(loaded, prompt, limited)
+    reference = one(loaded, prompt, limited, compat=REFERENCE)
     assert product.codes.shape[1] == 5
     assert product.finish_reason is FinishReason.FRAME_LIMIT
     assert torch.equal(reference.codes, product.codes[:, :4])
-
-
-def test_one_frame_is_a_result_for_the_product(loaded: Loaded, greedy: dict[str, Tensor]) -> None:
-    request = CodeRequest(greedy["no_voice.prompt"], replace(GREEDY, max_frames=1))
-    assert generate_codes(loaded.model, [request])[0].codes.shape[1] == 1
+    single = replace(GREEDY, max_frames=1)  # is a result for the product
+    assert one(loaded, prompt, single).codes.shape[1] == 1
     with pytest.raises(InvalidSpecError):
-        generate_codes(loaded.model, [request], compat=REFERENCE)
+        one(loaded, prompt, single, compat=REFERENCE)
 
 
-def test_an_end_token_in_the_first_frame_ends_the_run(loaded: Loaded, golden: GoldenFolder) -> None:
-    request = CodeRequest(golden.tensors("edge")["end_first.prompt.0"], GREEDY)
-
-    product = generate_codes(loaded.model, [request])[0]
-
-    assert product.finish_reason is FinishReason.END
-    assert product.codes.shape[1] == 0
-    assert product.columns.shape[1] == 1
-
-
-def test_the_end_frame_is_not_among_the_codes(loaded: Loaded, greedy: dict[str, Tensor]) -> None:
-    request = CodeRequest(greedy["stops_early.prompt"], GREEDY)
-    found = generate_codes(loaded.model, [request])[0]
-    assert found.finish_reason is FinishReason.END
-    assert torch.equal(found.codes, greedy["stops_early.codes"])
-
-
-def test_a_full_context_is_named(loaded: Loaded, greedy: dict[str, Tensor]) -> None:
+def test_an_end_in_the_first_frame_and_a_full_context_are_named(
+    loaded: Loaded, golden: GoldenFolder, greedy: dict[str, Tensor]
+) -> None:
+    ended = one(loaded, golden.tensors("edge")["end_first.prompt.0"], GREEDY)
+    assert ended.finish_reason is FinishReason.END
+    assert (ended.codes.shape[1], ended.columns.shape[1]) == (0, 1)
     prompt = greedy["no_voice.prompt"]
-    found = generate_codes(
-        loaded.model, [CodeRequest(prompt, GREEDY)], max_seq_len=prompt.shape[1] + 6
-    )[0]
-    assert found.finish_reason is FinishReason.CONTEXT_FULL
-    assert found.codes.shape[1] == 6
+    full = one(loaded, prompt, GREEDY, max_seq_len=prompt.shape[1] + 6)
+    assert full.finish_reason is FinishReason.CONTEXT_FULL
+    assert full.codes.shape[1] == 6
 
 
 @pytest.fixture
@@ -191,13 +166,9 @@ def test_batches_of_a_text_do_not_repeat_each_others_noise(loaded: Loaded) -> No
     assert not torch.equal(first.columns, second.columns)
 
 
-def test_a_prompt_one_position_too_long_is_refused_with_the_numbers(loaded: Loaded) -> None:
-    text = "7" * 2040
+def test_a_prompt_too_long_is_refused_and_a_voice_without_columns_is_used(loaded: Loaded) -> None:
     with pytest.raises(PromptTooLongError, match="2048"):
-        next(generate_text(loaded.model, loaded.tokenizer, text, sampling=GREEDY))
-
-
-def test_a_voice_without_columns_is_used_as_it_is(loaded: Loaded) -> None:
+        next(generate_text(loaded.model, loaded.tokenizer, "7" * 2040, sampling=GREEDY))
     voice = VoicePrompt("Hello there.", torch.zeros(10, 0, dtype=torch.int64))
     sampling = replace(GREEDY, max_frames=2)
     (found,) = generate_text(loaded.model, loaded.tokenizer, "x", [voice], sampling=sampling)

@@ -85,22 +85,14 @@ def _run(root: Path) -> list[CaseResult]:
         ("text.json", ""),
     ],
 )
-def test_each_damage_fails_its_own_case(
+def test_each_damage_fails_its_own_case_and_stops_no_other_check(
     file: str, case: str, damaged_results: list[CaseResult]
 ) -> None:
     found = [r for r in damaged_results if (r.file, r.case) == (file, case)]
     assert found, [result for result in damaged_results if result.file == file]
     assert not any(result.passed for result in found)
-
-
-def test_a_check_that_raises_stops_no_other(damaged_results: list[CaseResult]) -> None:
     passed = {result.file for result in damaged_results if result.passed}
     assert {"prompts.safetensors", "sampling.safetensors", "checkpoint.json"} <= passed
-
-
-def test_a_folder_without_vectors_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(GoldenFolderError, match="vectors"):
-        run_golden(tmp_path, report=lambda result: None)
 
 
 def test_a_path_runs_its_own_checks_only_and_leaves_other_files_alone(
@@ -122,7 +114,11 @@ def test_a_path_runs_its_own_checks_only_and_leaves_other_files_alone(
     assert all(result.passed for result in results if result.file == "codec_long.safetensors")
 
 
-def test_a_path_that_is_not_known_is_refused_with_those_that_are(golden: GoldenFolder) -> None:
+def test_a_folder_without_vectors_and_an_unknown_path_are_refused(
+    golden: GoldenFolder, tmp_path: Path
+) -> None:
+    with pytest.raises(GoldenFolderError, match="vectors"):
+        run_golden(tmp_path, report=lambda result: None)
     with pytest.raises(UnknownPathError, match=r"'steamed'; there are plain, .*streamed"):
         run_golden(golden.root, report=lambda result: None, path="steamed")
 

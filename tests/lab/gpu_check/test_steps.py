@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -81,45 +82,34 @@ def test_a_step_that_raises_is_kept_with_its_error_and_the_next_goes_on(
     records = _run(tmp_path, steps)
 
     assert made.ran == ["bad", "absent", "unequal", "good"]
-    bad, absent = records.read("speed", "bad"), records.read("speed", "absent")
-    assert bad is not None
-    assert (bad["status"], bad["reason"]) == (FAILED, "ValueError: no such thing")
-    assert "test_steps.py" in bad["traceback"]
-    assert absent is not None
-    assert (absent["status"], absent["reason"]) == (NOT_MEASURED, "no GPU here")
-    assert _status(records, "unequal") == MISMATCH
-    good = records.read("speed", "good")
-    assert good is not None
-    assert (good["status"], good["figures"], good["device"]) == (DONE, {"x": 2.0}, "cpu")
+    found = {name: records.read("speed", name) or {} for name in made.ran}
+    assert {name: record["status"] for name, record in found.items()} == {
+        "bad": FAILED, "absent": NOT_MEASURED, "unequal": MISMATCH, "good": DONE
+    }  # fmt: skip
+    assert found["bad"]["reason"] == "ValueError: no such thing"
+    assert "test_steps.py" in found["bad"]["traceback"]
+    assert found["absent"]["reason"] == "no GPU here"
+    assert (found["good"]["figures"], found["good"]["device"]) == ({"x": 2.0}, "cpu")
 
 
-def test_another_run_leaves_what_is_done_and_tries_the_rest_again(
-    tmp_path: Path, made: Steps
+@pytest.mark.parametrize(
+    ("run", "options", "ran"),
+    [
+        ("second", {}, ["good", "bad", "bad"]),  # what is done stays, the rest is tried again
+        ("second", {"facts": {**FACTS, "device": "other"}}, ["good", "bad"] * 2),
+        ("second", {"facts": {**FACTS, "preset": "other"}}, ["good", "bad"] * 2),
+        ("second", {"facts": {**FACTS, "commit": "other"}}, ["good", "bad"] * 2),
+        ("second", {"again": True}, ["good", "bad"] * 2),
+        ("first", {"again": True}, ["good", "bad"]),  # the run goes on in another process
+    ],
+)
+def test_another_run_takes_the_steps_that_are_not_done_here(
+    tmp_path: Path, made: Steps, run: str, options: dict[str, Any], ran: list[str]
 ) -> None:
     steps = [made.step("good"), made.step("bad", fails=ValueError("x"))]
     _run(tmp_path, steps)
-    _run(tmp_path, steps, "second")
-    assert made.ran == ["good", "bad", "bad"]
-
-
-@pytest.mark.parametrize("changed", ["device", "preset", "commit"])
-def test_what_was_found_elsewhere_is_found_again(tmp_path: Path, made: Steps, changed: str) -> None:
-    _run(tmp_path, [made.step("good")])
-    _run(tmp_path, [made.step("good")], "second", facts={**FACTS, changed: "other"})
-    assert made.ran == ["good", "good"]
-
-
-def test_again_means_also_what_is_done(tmp_path: Path, made: Steps) -> None:
-    _run(tmp_path, [made.step("good")])
-    _run(tmp_path, [made.step("good")], "second", again=True)
-    assert made.ran == ["good", "good"]
-
-
-def test_within_a_run_no_step_is_begun_twice(tmp_path: Path, made: Steps) -> None:
-    steps = [made.step("bad", fails=ValueError("x")), made.step("good")]
-    _run(tmp_path, steps)
-    _run(tmp_path, steps, again=True)  # the run goes on in another process
-    assert made.ran == ["bad", "good"]
+    _run(tmp_path, steps, run, **options)
+    assert made.ran == ran
 
 
 def test_a_step_that_was_cut_off_goes_last(tmp_path: Path, made: Steps) -> None:
@@ -159,15 +149,8 @@ def test_a_device_that_answers_no_more_ends_the_process(
     tmp_path: Path, made: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(steps_module, "_device_answers", lambda device: False)
-    part = Part(
-        "speed",
-        [made.step("breaks"), made.step("other")],
-        Records(tmp_path),
-        "run",
-        time.monotonic() + 100,
-        FACTS,
-    )
-
+    steps = [made.step("breaks"), made.step("other")]
+    part = Part("speed", steps, Records(tmp_path), "run", time.monotonic() + 100, FACTS)
     assert part.run(_context(tmp_path)) == DEVICE_LOST
     assert made.ran == ["breaks"]
 
@@ -207,20 +190,14 @@ def _found(records: Records, step: str) -> tuple[str, str]:
 
 
 def test_the_other_steps_run_in_another_process(tmp_path: Path) -> None:
-    problem, records = _watch(tmp_path, "one,aborts,exits,loses,two")
+    problem, records = _watch(tmp_path, "one,aborts,exits,loses,hangs,two")
 
     assert problem is None
     assert _found(records, "aborts") == (FAILED, "ended the process with SIGABRT")
     assert _found(records, "exits") == (FAILED, "ended the process with exit code 3")
+    assert _found(records, "hangs") == (FAILED, "took too long and was stopped")
     assert _found(records, "loses") == (FAILED, "said itself")
     assert [_found(records, step)[0] for step in ("one", "two")] == ["done", "done"]
-
-
-def test_a_step_that_hangs_is_stopped(tmp_path: Path) -> None:
-    problem, records = _watch(tmp_path, "hangs,two")
-    assert problem is None
-    assert _found(records, "hangs") == (FAILED, "took too long and was stopped")
-    assert _found(records, "two")[0] == "done"
 
 
 def test_a_process_that_begins_nothing_is_not_started_again(tmp_path: Path) -> None:

@@ -54,12 +54,10 @@ def test_the_table_has_a_line_for_every_figure() -> None:
     assert "1.0" in next(line for line in lines if line.startswith("nearest_of_40"))
 
 
-def test_a_folder_without_a_model_is_said(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_and_a_failed_stage_are_said(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match=r"config\.json is missing"):
         call_command("eval-demo", "--checkpoint", str(tmp_path), stderr=io.StringIO())
 
-
-def test_a_failed_stage_ends_in_exit_code_1(tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as caught:
         call_command("train-demo", "--stage", "codes", "--folder", str(tmp_path))
     assert caught.value.code == 1

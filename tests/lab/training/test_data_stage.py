@@ -36,17 +36,15 @@ def test_an_aligned_clip_has_states_letters_and_features_for_every_frame(
     hissed = [state.startswith("s ") for state in clip.states]
     assert voiced[hissed].mean() < 0.35 < voiced[[not hiss for hiss in hissed]].mean()
 
+    assert aligned_clip("...", 0) is None
+    assert aligned_clip("and so on " * 40, 0) is None
+
 
 def test_a_plain_clip_keeps_its_wave(synthesiser: Espeak) -> None:
     clip = plain_clip("A plain one.", 1, random.Random(0))
     assert clip is not None
     assert clip.num_frames == int(np.ceil(len(clip.wave) / SAMPLE_RATE * 44100 / 2048))
     assert not len(clip.letters)
-
-
-def test_silence_and_novels_make_no_clip(synthesiser: Espeak) -> None:
-    assert aligned_clip("...", 0) is None
-    assert aligned_clip("and so on " * 40, 0) is None
 
 
 def test_shards_are_made_once_and_read_back(synthesiser: Espeak, tmp_path: Path) -> None:
@@ -77,17 +75,24 @@ def spoken() -> Utterance:
     )
 
 
-def test_frames_of_a_phone_are_its_time_rounded(spoken: Utterance) -> None:
+def test_frames_are_described_by_their_phone_its_time_and_its_word(spoken: Utterance) -> None:
     spans = spans_of(spoken)
     assert [(span.phone, span.frames) for span in spans] == [
         ("s", 2), ("oU", 3), ("_", 5), ("0", 2), ("n", 3), ("_", 1),
     ]  # fmt: skip
     assert round(0.14 / FRAME_SECONDS) == 3
 
-
-def test_states_count_a_phone_s_frames_up_to_three(spoken: Utterance) -> None:
     assert states_of(spans_of(spoken))[:7] == ["s 1", "s 2", "oU 1", "oU 2", "oU 3", "_ 1", "_ 2"]
     assert states_of(spans_of(spoken))[8:10] == ["_ 3", "_ 3"]
+
+    clarity = row_clarity(spans_of(spoken))
+    assert not clarity[: 2 * ROWS_PER_FRAME].any()
+    assert clarity[2 * ROWS_PER_FRAME] == 0.9
+
+    letters = letter_positions(spoken, spans_of(spoken), letters=5)
+    assert all(0 <= letter < 2 for letter in letters[:5])
+    assert all(3 <= letter <= 4 for letter in letters[10:])
+    assert letters == sorted(letters)
 
 
 def test_rows_walk_evenly_through_each_phone(spoken: Utterance) -> None:
@@ -98,19 +103,6 @@ def test_rows_walk_evenly_through_each_phone(spoken: Utterance) -> None:
     assert (np.diff(times) > 0).all()
     assert 0.02 < first[0] < first[-1] < 0.12
     assert np.allclose(np.diff(first), 0.1 / len(first))
-
-
-def test_a_voiceless_phone_is_noise_above(spoken: Utterance) -> None:
-    clarity = row_clarity(spans_of(spoken))
-    assert not clarity[: 2 * ROWS_PER_FRAME].any()
-    assert clarity[2 * ROWS_PER_FRAME] == 0.9
-
-
-def test_letters_go_with_the_words_they_belong_to(spoken: Utterance) -> None:
-    letters = letter_positions(spoken, spans_of(spoken), letters=5)
-    assert all(0 <= letter < 2 for letter in letters[:5])
-    assert all(3 <= letter <= 4 for letter in letters[10:])
-    assert letters == sorted(letters)
 
 
 def test_plain_states_follow_the_clock_and_not_the_phones(spoken: Utterance) -> None:

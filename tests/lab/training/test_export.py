@@ -43,15 +43,15 @@ def checkpoint(books: list[Book], tmp_path_factory: pytest.TempPathFactory) -> P
     return folder
 
 
-def test_the_engine_loads_it_and_speaks(checkpoint: Path) -> None:
+def test_the_engine_loads_it_and_speaks_with_the_codebooks(
+    checkpoint: Path, books: list[Book]
+) -> None:
     engine = Engine.load(EngineConfig(checkpoint, device="cpu", slots=1))
     try:
         engine.warm_up()
     finally:
         engine.close()
 
-
-def test_codebooks_survive_the_file(checkpoint: Path, books: list[Book]) -> None:
     latents = torch.randn(50, 128)
     encoder, decoder = load_encoder(checkpoint, "cpu"), load_decoder(checkpoint, "cpu")
     semantic = cast("VectorQuantizer", encoder.quantizer.semantic_quantizer.quantizers[0])

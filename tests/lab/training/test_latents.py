@@ -32,14 +32,12 @@ def test_every_state_has_a_code_and_a_direction_of_its_own(space: LatentSpace) -
     assert float((cosines - torch.eye(len(STATES))).max()) < 0.99
 
 
-def test_features_come_back_from_the_parts(space: LatentSpace) -> None:
+def test_features_voice_and_state_come_back_from_places_of_their_own(space: LatentSpace) -> None:
     clip = CLIPS[3]
     parts = space.latents(clip)[:, PARTS_FIRST:]
     back = parts @ torch.linalg.pinv(space.basis) + space.mean
     assert float((back - frame_features(clip)).abs().mean()) < 0.05
 
-
-def test_the_voice_and_the_state_stand_in_places_of_their_own(space: LatentSpace) -> None:
     clip = CLIPS[2]
     latents = space.latents(clip)
 
@@ -49,12 +47,12 @@ def test_the_voice_and_the_state_stand_in_places_of_their_own(space: LatentSpace
     assert torch.equal(nearest, space.codes_of(clip.states))
 
 
-def test_a_rare_state_falls_back_to_an_earlier_frame_of_its_phone(space: LatentSpace) -> None:
+def test_the_commonest_states_get_codes_and_others_those_of_an_earlier_frame(
+    space: LatentSpace,
+) -> None:
     codes = space.codes_of(["a 3", "q 1"])
     assert space.states[int(codes[0])] == "a 2"
     assert space.states[int(codes[1])] == "_ 1"
 
-
-def test_only_the_commonest_states_get_codes() -> None:
     space = fit_latent_space([*CLIPS], num_states=3)
     assert len(space.states) == 3

@@ -51,11 +51,13 @@ def test_a_missed_gate_stops_unless_forced(tmp_path: Path) -> None:
     assert lines == ["gate missed: lm has not been trained"]
 
 
-def test_minutes_are_shared_among_the_stages_that_train() -> None:
+def test_every_plan_is_offered_and_shares_its_minutes_among_the_stages_that_train() -> None:
     plan = PLANS["cpu"]
     shares = [minutes_of(stage, plan, 100, alone=False) for stage in ("encoder", "decoder", "lm")]
     assert sum(shares) == pytest.approx(100)
     assert minutes_of("lm", plan, 30, alone=True) == 30
+
+    assert list(PLAN_NAMES) == sorted(PLANS)
 
 
 def test_every_stage_has_a_runner(tmp_path: Path) -> None:
@@ -78,7 +80,3 @@ def test_a_loss_that_rises_fails_the_check(tmp_path: Path) -> None:
 
     assert not has_fallen(folder, "lm", "semantic", lambda line: None)
     assert has_fallen(folder, "lm", "residual", lambda line: None)
-
-
-def test_command_line_offers_every_plan() -> None:
-    assert list(PLAN_NAMES) == sorted(PLANS)

@@ -12,7 +12,9 @@ from lab.training.stages import PLANS, missed_gates, settle_plan
 from lab.training.trainer import write_curves
 
 
-def test_what_is_saved_comes_back(tmp_path: Path) -> None:
+def test_what_is_saved_comes_back_also_behind_an_interrupted_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = RunFolder(tmp_path / "new")
 
     run.save("quantizer", {"rows": torch.arange(3), "names": ["a"]})
@@ -21,10 +23,6 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
     assert run.has("quantizer")
     assert not list(run.path.glob("*.partial"))
 
-
-def test_an_interrupted_save_leaves_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     run = RunFolder(tmp_path)
     run.save("lm-state", {"step": 1})
 
@@ -38,12 +36,10 @@ def test_an_interrupted_save_leaves_the_old_file(
     assert run.load("lm-state")["step"] == 1
 
 
-def test_a_missing_result_names_the_stage_that_makes_it(tmp_path: Path) -> None:
+def test_a_missing_result_names_its_stage_and_half_a_line_is_left_out(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="--stage encoder"):
         RunFolder(tmp_path).load("encoder-state")
 
-
-def test_half_a_line_of_losses_is_left_out(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     run.append_losses("lm", {"step": 1, "loss": 2.0})
     with (tmp_path / "lm.losses.jsonl").open("a") as file:

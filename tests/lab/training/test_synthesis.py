@@ -42,14 +42,12 @@ def test_no_sample_depends_on_a_later_row() -> None:
     assert not torch.allclose(first[:, 41 * ROW_LENGTH :], second[:, 41 * ROW_LENGTH :])
 
 
-def test_voicing_moves_power_from_noise_to_harmonics() -> None:
+def test_voicing_and_level_move_power() -> None:
     for voicing, silent in ((1.0, 1), (0.0, 0)):
         parts = synthesise(steady(voicing=voicing), torch.tensor([4]))
         assert float(parts[silent].abs().max()) < 1e-3
         assert float(parts[1 - silent].std()) > 1e-2
 
-
-def test_two_decades_of_power_are_ten_times_the_level() -> None:
     loud, quiet = (
         synthesise(steady(level=level), torch.tensor([2]))[0].std() for level in (-2.0, -4.0)
     )

@@ -22,7 +22,7 @@ def corpus() -> Corpus:
     return read_corpus()
 
 
-def test_drawn_texts_are_plain_and_short(corpus: Corpus) -> None:
+def test_drawn_texts_are_plain_and_short_and_none_is_held_out(corpus: Corpus) -> None:
     rng = random.Random(0)
     texts = [draw_text(corpus, rng) for _ in range(500)]
 
@@ -30,10 +30,11 @@ def test_drawn_texts_are_plain_and_short(corpus: Corpus) -> None:
     assert all(text.isascii() and text.strip() == text and text for text in texts)
     assert len(set(texts)) > 400
 
-
-def test_no_drawn_text_is_a_held_out_sentence(corpus: Corpus) -> None:
     rng = random.Random(1)
     assert not {draw_text(corpus, rng) for _ in range(2000)} & set(corpus.held_out)
+
+    with pytest.raises(ValueError, match="held-out sentences, not 5000"):
+        held_out_sentences(corpus, 5000)
 
 
 def test_made_up_words_are_mostly_no_words_of_the_book(corpus: Corpus) -> None:
@@ -43,8 +44,3 @@ def test_made_up_words_are_mostly_no_words_of_the_book(corpus: Corpus) -> None:
 
     assert all(2 <= len(word) <= 11 and word.isalpha() for word in words)
     assert sum(word in known for word in words) < 100
-
-
-def test_asking_for_more_sentences_than_there_are_says_so(corpus: Corpus) -> None:
-    with pytest.raises(ValueError, match="held-out sentences, not 5000"):
-        held_out_sentences(corpus, 5000)

@@ -118,22 +118,15 @@ def test_costs_are_those_of_the_plain_algorithm() -> None:
     found = distances(said, candidates)
 
     assert found == pytest.approx([plain_cost(said, candidate) for candidate in candidates])
-
-
-def test_a_slower_copy_is_nearer_than_another_sequence() -> None:
-    rng = np.random.default_rng(1)
-    said, other = rng.normal(size=(2, 20, 6))
+    said, other = rng.normal(size=(2, 20, 6))  # a slower copy is nearer than another sequence
     costs = distances(said, [other, np.repeat(said, 2, axis=0)])
     assert costs[1] < 1e-6 < costs[0]
 
 
-def test_cepstra_do_not_hear_the_level() -> None:
+def test_cepstra_do_not_hear_the_level_and_a_row_is_one_hop() -> None:
     rng = np.random.default_rng(2)
     wave = rng.normal(0, 0.3, RATE) * np.repeat(rng.uniform(0.5, 1, 10), RATE // 10)
     assert np.allclose(cepstra(log_mel(wave)), cepstra(log_mel(wave * 0.7)), atol=0.05)
-
-
-def test_one_row_of_spectrum_is_one_hop() -> None:
     assert log_mel(np.zeros(RATE)).shape == (RATE // 512 + 1, 80)
 
 
@@ -152,30 +145,18 @@ def test_pitch_is_right_within_half_a_percent(hz: float) -> None:
     assert median_pitch(harmonics(hz)) == pytest.approx(hz, rel=0.005)
 
 
-def test_a_missing_fundamental_does_not_raise_the_pitch() -> None:
+def test_pitch_is_of_the_voice_and_not_of_overtones_noise_or_hum() -> None:
     assert median_pitch(harmonics(110.0, first=2)) == pytest.approx(110.0, rel=0.01)
-
-
-def test_noise_has_no_pitch() -> None:
     noise = np.random.default_rng(0).normal(0, 0.1, RATE)
     assert (frame_pitches(noise) > 0).mean() < 0.2
-
-
-def test_quiet_hum_in_pauses_does_not_count() -> None:
     wave = np.concatenate([harmonics(200.0)[: RATE // 2], 0.01 * harmonics(90.0)])
     assert median_pitch(wave) == pytest.approx(200.0, rel=0.01)
-
-
-def test_too_little_voice_gives_none() -> None:
     assert median_pitch(np.zeros(RATE)) is None
     assert median_pitch(harmonics(100.0)[:800]) is None
 
 
-def test_no_sentence_is_a_piece_that_is_trained_on() -> None:
+def test_there_are_forty_sentences_that_are_not_trained_on_and_always_the_same() -> None:
     assert not set(evaluation_sentences()) & set(read_corpus().pieces)
-
-
-def test_there_are_forty_and_always_the_same() -> None:
     assert len(set(evaluation_sentences())) == 40
     assert evaluation_sentences() == evaluation_sentences()
 

@@ -53,22 +53,15 @@ def test_a_decoders_row_holds_what_its_layers_look_back_on(config: CodecConfig) 
     assert decoder.initial_state().rows.shape == (1, size)
 
 
-def test_states_that_were_joined_and_split_are_those_before() -> None:
+def test_states_that_were_joined_and_split_are_those_before_and_copies() -> None:
     states = [some_state(1, 7, seed) for seed in (3, 0, 9)]
-    after = join(states).split()
-    for found, expected in zip(after, states, strict=True):
+    for found, expected in zip(join(states).split(), states, strict=True):
         assert torch.equal(found.rows, expected.rows)
         assert torch.equal(found.frames, expected.frames)
         assert found.counts == expected.counts
-
-
-def test_a_joined_state_is_a_copy_also_of_one() -> None:
-    states = [some_state(1, 7, 1)]
-    before = states[0].rows.clone()
-
-    joined = join(states)
+    one, before = some_state(1, 7, 1), some_state(1, 7, 1).rows
+    joined = join([one])
     joined.rows.zero_()
     joined.frames.zero_()
-
-    assert torch.equal(states[0].rows, before)
-    assert states[0].frames.tolist() == [1]
+    assert torch.equal(one.rows, before)
+    assert one.frames.tolist() == [1]

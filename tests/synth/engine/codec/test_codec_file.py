@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
 
 from lab.golden.case import GoldenFolder
 from synth.engine.codec import codec_file
@@ -33,50 +34,57 @@ from synth.engine.loading.digests import file_sha256
 from tests.synth.engine.codec.conftest import State, WriteCodec
 
 
-def test_each_single_missing_tensor_is_named(config: CodecConfig, tmp_path: Path) -> None:
-    shapes = expected_shapes(config)
-    for name in shapes:
-        with pytest.raises(CheckpointError) as refused:
-            checked_config(tmp_path, {key: shapes[key] for key in shapes.keys() - {name}})
-
-        assert name in str(refused.value)
+def refusal(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> str:
+    with pytest.raises(CheckpointError) as refused:
+        checked_config(folder, shapes)
+    return str(refused.value)
 
 
-def test_each_single_misshapen_tensor_is_named(config: CodecConfig, tmp_path: Path) -> None:
+def test_each_single_missing_or_misshapen_tensor_is_named(
+    config: CodecConfig, tmp_path: Path
+) -> None:
     shapes = expected_shapes(config)
     # Its rows are shown by no other tensor: a semantic codebook of any size is a codec.
     free = {"quantizer.semantic_quantizer.quantizers.0.codebook.weight"}
-
+    for name in shapes:
+        assert name in refusal(tmp_path, {key: shapes[key] for key in shapes.keys() - {name}})
     for name in shapes.keys() - free:
         first, *rest = shapes[name]
         for wrong in ((first + 64, *rest), (first, *rest, 1)):
-            with pytest.raises(CheckpointError) as refused:
-                checked_config(tmp_path, {**shapes, name: wrong})
-
-            assert name in str(refused.value)
+            assert name in refusal(tmp_path, {**shapes, name: wrong})
 
 
-def test_a_file_lacking_one_tensor_is_refused(state: State, write_codec: WriteCodec) -> None:
-    name = "quantizer.downsample.0.1.gamma"
-    del state[name]
-    with pytest.raises(CheckpointError, match=rf"lacks {name}"):
-        open_codec(write_codec(state))
+ALPHA = "decoder.model.5.alpha"
+TABLE = "quantizer.quantizer.quantizers.1.codebook.weight"
 
 
-def test_a_renamed_tensor_is_named_by_both_names(state: State, write_codec: WriteCodec) -> None:
-    state["decoder.model.5.beta"] = state.pop("decoder.model.5.alpha")
-    with pytest.raises(CheckpointError) as refused:
-        open_codec(write_codec(state))
-    assert "lacks decoder.model.5.alpha" in str(refused.value)
-    assert "unknown decoder.model.5.beta" in str(refused.value)
-
-
-def test_a_table_of_another_size_than_its_neighbours_is_named(
-    state: State, write_codec: WriteCodec
+@pytest.mark.parametrize(
+    ("without", "also", "words"),
+    [
+        ("quantizer.downsample.0.1.gamma", {}, ["lacks quantizer.downsample.0.1.gamma"]),
+        (
+            ALPHA,
+            {"decoder.model.5.beta": lambda state: state[ALPHA]},
+            [f"lacks {ALPHA}", "unknown decoder.model.5.beta"],
+        ),
+        ("", {TABLE: lambda state: state[TABLE][:-1].clone()}, [TABLE]),
+        ("", {"decoder.causal_mask": lambda _: torch.ones(4, 4)}, ["unknown decoder.causal_mask"]),
+        ("", {ALPHA: lambda state: state[ALPHA].int()}, [f"{ALPHA} is torch.int32"]),
+    ],
+    ids=["one missing", "renamed", "another size", "a mask elsewhere", "integers"],
+)
+def test_a_file_that_holds_other_tensors_is_refused_by_their_names(
+    state: State,
+    write_codec: WriteCodec,
+    without: str,
+    also: dict[str, Callable[[State], Tensor]],
+    words: list[str],
 ) -> None:
-    name = "quantizer.quantizer.quantizers.1.codebook.weight"
-    with pytest.raises(CheckpointError, match=name):
-        open_codec(write_codec(state | {name: state[name][:-1].clone()}))
+    changes = {name: make(state) for name, make in also.items()}
+    kept = {name: tensor for name, tensor in state.items() if name != without}
+    with pytest.raises(CheckpointError) as refused:
+        open_codec(write_codec(kept | changes))
+    assert all(word in str(refused.value) for word in words)
 
 
 def test_derived_tables_and_masks_in_a_file_are_ignored(
@@ -88,17 +96,6 @@ def test_derived_tables_and_masks_in_a_file_are_ignored(
     }
     opened = open_codec(write_codec(state | extra))
     assert opened.tensors.keys() == state.keys()
-
-
-def test_a_mask_elsewhere_is_an_unknown_tensor(state: State, write_codec: WriteCodec) -> None:
-    with pytest.raises(CheckpointError, match=r"unknown decoder\.causal_mask"):
-        open_codec(write_codec(state | {"decoder.causal_mask": torch.ones(4, 4)}))
-
-
-def test_weights_that_are_integers_are_refused(state: State, write_codec: WriteCodec) -> None:
-    name = "decoder.model.5.alpha"
-    with pytest.raises(CheckpointError, match=rf"{name} is torch\.int32"):
-        open_codec(write_codec(state | {name: torch.ones_like(state[name], dtype=torch.int32)}))
 
 
 def test_names_without_generator_are_dropped_once_one_has_it(
@@ -125,19 +122,23 @@ def test_a_file_that_is_no_codec_is_refused_by_its_name(tmp_path: Path, content:
         open_codec(tmp_path)
 
 
-def test_a_truncated_file_is_refused(checkpoint: Path) -> None:
+def test_files_that_are_cut_short_foreign_damaged_or_missing_are_refused(
+    checkpoint: Path, state: State, write_codec: WriteCodec, tmp_path: Path
+) -> None:
     path = checkpoint / "codec.pth"
-    path.write_bytes(path.read_bytes()[:-5000])
+    content = path.read_bytes()
+    path.write_bytes(content[:-5000])
     with pytest.raises(CheckpointError, match=r"codec\.pth"):
         open_codec(checkpoint)
-
-
-def test_a_pickle_with_another_object_is_refused(state: State, write_codec: WriteCodec) -> None:
     with pytest.raises(CheckpointError, match="weights only"):
         open_codec(write_codec({"state_dict": state, "made_by": Path()}))
-
-
-def test_a_folder_without_a_codec_is_refused_by_both_names(tmp_path: Path) -> None:
+    path.write_bytes(content)
+    save_file(state, checkpoint / "codec.safetensors")
+    with pytest.raises(CheckpointError, match="Keep only one"):
+        open_codec(checkpoint)
+    (checkpoint / "codec.safetensors").write_bytes(b"\x00" * 100)
+    with pytest.raises(CheckpointError, match=r"codec\.safetensors"):
+        open_codec(checkpoint)
     with pytest.raises(CheckpointError, match=r"neither codec\.safetensors nor codec\.pth"):
         open_codec(tmp_path)
 
@@ -147,25 +148,6 @@ def test_the_converted_file_is_preferred_and_needs_no_original(checkpoint: Path)
     assert open_codec(checkpoint).path.name == "codec.safetensors"
     (checkpoint / "codec.pth").unlink()
     assert open_codec(checkpoint).path.name == "codec.safetensors"
-
-
-def test_a_foreign_safetensors_beside_an_original_is_ambiguous(
-    checkpoint: Path, state: State
-) -> None:
-    save_file(state, checkpoint / "codec.safetensors")
-    with pytest.raises(CheckpointError, match="Keep only one"):
-        open_codec(checkpoint)
-
-
-def test_a_damaged_safetensors_is_refused(checkpoint: Path) -> None:
-    (checkpoint / "codec.safetensors").write_bytes(b"\x00" * 100)
-    with pytest.raises(CheckpointError, match=r"codec\.safetensors"):
-        open_codec(checkpoint)
-
-
-def test_the_golden_codec_has_as_many_tensors_as_the_full_one(golden: GoldenFolder) -> None:
-    opened = open_codec(golden.checkpoint)
-    assert len(opened.tensors) == len(expected_shapes(opened.config)) == 535
 
 
 FULL_SIZE = CodecConfig(
@@ -207,8 +189,9 @@ def test_a_full_size_half_takes_only_its_own_parameters(
     assert not list(half.buffers())
 
 
-def test_a_full_size_file_has_535_tensors_and_80_norms() -> None:
-    shapes = expected_shapes(FULL_SIZE)
+def test_a_full_size_file_has_535_tensors_and_80_norms(golden: GoldenFolder) -> None:
+    opened, shapes = open_codec(golden.checkpoint), expected_shapes(FULL_SIZE)
+    assert len(opened.tensors) == len(expected_shapes(opened.config)) == 535
     assert len(shapes) == 535
     assert sum(math.prod(shape) for shape in shapes.values()) == 391_430_530
     assert sum(name.endswith(("weight_g", "weight.original0")) for name in shapes) == 80
@@ -224,19 +207,14 @@ def test_halves_share_the_quantizers_and_nothing_else(config: CodecConfig) -> No
     )
 
 
+NORMED = "conv.parametrizations.weight"
+
+
 @pytest.mark.parametrize(
     ("module", "norm", "direction"),
     [
-        (
-            CausalConv1d(3, 5, 7),
-            "conv.parametrizations.weight.original0",
-            "conv.parametrizations.weight.original1",
-        ),
-        (
-            CausalConvTranspose1d(3, 5, 4, stride=2),
-            "conv.parametrizations.weight.original0",
-            "conv.parametrizations.weight.original1",
-        ),
+        (CausalConv1d(3, 5, 7), f"{NORMED}.original0", f"{NORMED}.original1"),
+        (CausalConvTranspose1d(3, 5, 4, stride=2), f"{NORMED}.original0", f"{NORMED}.original1"),
         (VectorQuantizer(6, 2, 9), "in_proj.weight_g", "in_proj.weight_v"),
     ],
 )
@@ -265,20 +243,20 @@ def test_float16_is_widened_before_it_is_folded() -> None:
     assert all(torch.equal(narrow[name], wide[name]) for name in wide)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_weight_that_is_not_finite_is_named(checkpoint: Path, state: State, value: float) -> None:
-    name = "quantizer.pre_module.layers.0.attention.wo.weight"
-    state[name][0, 0] = value
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("quantizer.pre_module.layers.0.attention.wo.weight", math.nan, " .* not finite"),
+        ("quantizer.pre_module.layers.0.attention.wo.weight", math.inf, " .* not finite"),
+        ("encoder.block.0.conv.parametrizations.weight.original1", 0.0, ""),  # a filter of zeros
+    ],
+)
+def test_a_weight_that_cannot_be_used_is_named(
+    checkpoint: Path, state: State, name: str, value: float, words: str
+) -> None:
+    state[name][1] = value
     torch.save(state, checkpoint / "codec.pth")
-    with pytest.raises(CheckpointError, match=rf"{name} .* not finite"):
-        load_encoder(checkpoint, "cpu")
-
-
-def test_a_filter_of_zeros_is_named_and_not_divided_by(checkpoint: Path, state: State) -> None:
-    name = "encoder.block.0.conv.parametrizations.weight.original1"
-    state[name][1] = 0
-    torch.save(state, checkpoint / "codec.pth")
-    with pytest.raises(CheckpointError, match=name):
+    with pytest.raises(CheckpointError, match=rf"{name}{words}"):
         load_encoder(checkpoint, "cpu")
 
 
@@ -292,26 +270,20 @@ def converted(checkpoint: Path) -> tuple[Path, Path]:
 def hashes(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Return the list of files whose whole content was hashed."""
     hashed: list[Path] = []
-    original = file_sha256
 
     def count(path: Path) -> str:
         hashed.append(path)
-        return original(path)
+        return file_sha256(path)
 
     monkeypatch.setattr(codec_file, "file_sha256", count)
     return hashed
 
 
-def test_an_untouched_original_is_not_hashed_again(
+def test_an_original_is_hashed_again_only_where_its_time_is_another(
     converted: tuple[Path, Path], hashes: list[Path]
 ) -> None:
     check_source_unchanged(*converted)
     assert hashes == []
-
-
-def test_a_copy_with_another_time_is_hashed_and_accepted(
-    converted: tuple[Path, Path], hashes: list[Path]
-) -> None:
     os.utime(converted[1], ns=(1, 1))
     check_source_unchanged(*converted)
     assert hashes == [converted[1]]

@@ -30,10 +30,20 @@ def alone(decoder: CodecDecoder, codes: Tensor) -> Tensor:
     return audio
 
 
-@pytest.mark.compiler
-def test_the_compiled_decoder_gives_what_pytorch_gives(checkpoint: Path) -> None:
-    plain = load_decoder(checkpoint, "cpu", kernels="off")
-    ours = load_decoder(checkpoint, "cpu")
+@pytest.fixture
+def plain(checkpoint: Path) -> CodecDecoder:
+    return load_decoder(checkpoint, "cpu", kernels="off")
+
+
+@pytest.fixture(params=[pytest.param("", marks=pytest.mark.compiler, id="compiled")])
+def ours(checkpoint: Path) -> CodecDecoder:
+    """Return the decoder that compiled code runs."""
+    return load_decoder(checkpoint, "cpu")
+
+
+def test_the_compiled_decoder_gives_what_pytorch_gives(
+    plain: CodecDecoder, ours: CodecDecoder
+) -> None:
     codes = [some_codes(ours, frames, seed=frames) for frames in (1, 2, 19, 40, 200)]
 
     found, expected = ours.decode(codes), plain.decode(codes)
@@ -44,19 +54,15 @@ def test_the_compiled_decoder_gives_what_pytorch_gives(checkpoint: Path) -> None
         torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
 
 
-@pytest.mark.compiler
 @pytest.mark.parametrize("limit", [20, 64, 4096])
-def test_neighbours_and_limits_change_no_bit(checkpoint: Path, limit: int) -> None:
-    ours = load_decoder(checkpoint, "cpu")
+def test_neighbours_and_limits_change_no_bit(ours: CodecDecoder, limit: int) -> None:
     codes = [some_codes(ours, frames, seed=frames) for frames in (60, 1, 17, 0, 200, 17, 59)]
     together = ours.decode(codes, max_batch_frames=limit)
     for matrix, audio in zip(codes, together, strict=True):
         assert torch.equal(audio, alone(ours, matrix))
 
 
-@pytest.mark.compiler
-def test_other_threads_change_no_bit(checkpoint: Path) -> None:
-    ours = load_decoder(checkpoint, "cpu")
+def test_other_threads_change_no_bit(ours: CodecDecoder) -> None:
     codes = [some_codes(ours, frames, seed=frames) for frames in (60, 1, 17, 40, 2, 33) * 2]
     expected = [alone(ours, matrix) for matrix in codes]
 
@@ -75,34 +81,24 @@ def test_other_threads_change_no_bit(checkpoint: Path) -> None:
         assert all(torch.equal(a, b) for a, b in zip(batch.result(), expected, strict=True))
 
 
-@pytest.mark.compiler
-def test_codes_in_another_order_or_of_another_kind_are_the_same_codes(checkpoint: Path) -> None:
-    ours = load_decoder(checkpoint, "cpu")
+def test_codes_in_another_order_of_another_kind_or_too_large_are_codes(ours: CodecDecoder) -> None:
     codes = some_codes(ours, 20)
     expected, other = alone(ours, codes), codes.T.contiguous().T
-
     assert not other.is_contiguous()
     assert torch.equal(alone(ours, other), expected)
     assert torch.equal(CodecStream(ours).decode(other), expected)
     assert torch.equal(alone(ours, codes.to(torch.int16)), expected)
-
-
-@pytest.mark.compiler
-def test_codes_above_their_codebook_mean_its_last_row(checkpoint: Path) -> None:
-    ours = load_decoder(checkpoint, "cpu")
-    codes = some_codes(ours, 20)
+    # Codes above their codebook mean its last row.
     codes[0, 3], codes[1, 5], codes[3, 19] = 50, 30, 1 << 40
     last = codes.clone()
     last[0, 3], last[1, 5], last[3, 19] = 49, 29, 29
-
     assert torch.equal(alone(ours, codes), alone(ours, last))
     assert torch.equal(CodecStream(ours).decode(codes), alone(ours, last))
 
 
-@pytest.mark.compiler
-def test_a_compiled_stream_gives_what_a_plain_one_gives(checkpoint: Path) -> None:
-    plain = load_decoder(checkpoint, "cpu", kernels="off")
-    ours = load_decoder(checkpoint, "cpu")
+def test_a_compiled_stream_gives_what_a_plain_one_gives(
+    plain: CodecDecoder, ours: CodecDecoder
+) -> None:
     codes = some_codes(ours, 50)
     streams = CodecStream(ours), CodecStream(plain)
 
@@ -116,13 +112,8 @@ def streamed(decoder: CodecDecoder, codes: Sequence[Tensor]) -> list[Tensor]:
     streams = [CodecStream(decoder) for _ in codes]
     parts: list[list[Tensor]] = [[] for _ in codes]
     # Which streams take the next frames, and how many: two and three in a pass.
-    for members, length in [
-        ((1,), 37),
-        ((0, 1), 1),
-        ((0, 1, 2), 8),
-        ((2, 0), 130),
-        ((2, 1, 0), 30),
-    ]:
+    rounds = (((1,), 37), ((0, 1), 1), ((0, 1, 2), 8), ((2, 0), 130), ((2, 1, 0), 30))
+    for members, length in rounds:
         places = [streams[member].num_frames for member in members]
         chunks = [
             codes[member][:, place : place + length]
@@ -135,10 +126,9 @@ def streamed(decoder: CodecDecoder, codes: Sequence[Tensor]) -> list[Tensor]:
     return [torch.cat(part) for part in parts]
 
 
-@pytest.mark.compiler
-def test_streams_at_different_places_give_what_pytorch_gives(checkpoint: Path) -> None:
-    plain = load_decoder(checkpoint, "cpu", kernels="off")
-    ours = load_decoder(checkpoint, "cpu")
+def test_streams_at_different_places_give_what_pytorch_gives(
+    plain: CodecDecoder, ours: CodecDecoder
+) -> None:
     codes = [some_codes(ours, 200, seed=seed) for seed in range(3)]
 
     found, expected = streamed(ours, codes), streamed(plain, codes)
@@ -148,21 +138,16 @@ def test_streams_at_different_places_give_what_pytorch_gives(checkpoint: Path) -
         assert torch.equal(one, alone(ours, matrix[:, : len(one) // 2048]))
 
 
-@pytest.mark.compiler
 @pytest.mark.parametrize("limit", [1, 7, 64, 300])
-def test_parts_of_a_long_matrix_are_the_whole_in_every_bit(checkpoint: Path, limit: int) -> None:
-    ours = load_decoder(checkpoint, "cpu")
+def test_parts_of_a_long_matrix_are_the_whole_in_every_bit(ours: CodecDecoder, limit: int) -> None:
     codes = some_codes(ours, 301)
     (found,) = ours.decode([codes], max_batch_frames=limit)
     assert torch.equal(found, alone(ours, codes))
 
 
-@pytest.mark.compiler
-def test_weights_are_held_once(checkpoint: Path) -> None:
+def test_weights_are_held_once(plain: CodecDecoder, ours: CodecDecoder) -> None:
     def num_bytes(half: nn.Module) -> int:
         return sum(weight.numel() * weight.element_size() for weight in half.parameters())
-
-    plain, ours = (load_decoder(checkpoint, "cpu", kernels=choice) for choice in ("off", "auto"))
 
     # The test's layers are as narrow as 1 and 2 outputs; groups of outputs are filled up.
     assert num_bytes(plain) <= num_bytes(ours) <= 1.2 * num_bytes(plain)

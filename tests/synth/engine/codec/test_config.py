@@ -16,21 +16,25 @@ from synth.engine.errors import CheckpointError
 from tests.synth.engine.codec.conftest import make_config
 
 
-def test_sizes_read_from_shapes_are_those_the_shapes_were_made_from(config: CodecConfig) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {
+            "encoder_strides": (2, 4),
+            "decoder_rates": (2, 2, 3),
+            "downsample_factors": (3,),
+            "upsample_factors": (2,),
+            "num_residual_codebooks": 1,
+            "encoder_dim": 8,
+        },
+    ],
+)
+def test_sizes_read_from_shapes_are_those_the_shapes_were_made_from(
+    changes: dict[str, Any],
+) -> None:
+    config = make_config(**changes)
     assert config_from_shapes(expected_shapes(config)) == config
-
-
-def test_topology_may_differ_in_strides_layers_and_codebooks() -> None:
-    other = make_config(
-        encoder_strides=(2, 4),
-        decoder_rates=(2, 2, 3),
-        downsample_factors=(3,),
-        upsample_factors=(2,),
-        num_residual_codebooks=1,
-        encoder_dim=8,
-    )
-
-    assert config_from_shapes(expected_shapes(other)) == other
 
 
 def test_one_misshapen_tensor_does_not_change_a_size_that_others_show(config: CodecConfig) -> None:
@@ -42,30 +46,30 @@ def test_one_misshapen_tensor_does_not_change_a_size_that_others_show(config: Co
         "decoder.model.0.conv.parametrizations.weight.original1",
     ):
         first, *rest = shapes[name]
-
-        damaged = {**shapes, name: (first + 64, *rest)}
-
-        assert config_from_shapes(damaged) == config
+        assert config_from_shapes({**shapes, name: (first + 64, *rest)}) == config
 
 
-def test_a_size_that_no_tensor_shows_is_refused_by_the_tensors_name(config: CodecConfig) -> None:
-    shapes = dict(expected_shapes(config))
-    del shapes["quantizer.semantic_quantizer.quantizers.0.codebook.weight"]
-    with pytest.raises(CheckpointError, match=r"semantic_quantizer\.quantizers\.0\.codebook"):
-        config_from_shapes(shapes)
+KERNEL = "encoder.block.1.block.4.conv.parametrizations.weight.original1"
+BOOK = "quantizer.semantic_quantizer.quantizers.0.codebook.weight"
 
 
-def test_halves_that_work_at_different_hops_are_refused() -> None:
-    shapes = expected_shapes(make_config(decoder_rates=(8, 8, 4, 4)))
-    with pytest.raises(CheckpointError, match="2048 samples a frame"):
-        config_from_shapes(shapes)
-
-
-def test_an_odd_kernel_of_a_resampling_convolution_is_refused(config: CodecConfig) -> None:
-    shapes = dict(expected_shapes(config))
-    name = "encoder.block.1.block.4.conv.parametrizations.weight.original1"
-    shapes[name] = (*shapes[name][:2], 5)
-    with pytest.raises(CheckpointError, match=r"encoder\.block\.1\.block\.4"):
+@pytest.mark.parametrize(
+    ("rates", "changes", "words"),
+    [
+        ((8, 8, 4, 2), {BOOK: None}, r"semantic_quantizer\.quantizers\.0\.codebook"),
+        ((8, 8, 4, 2), {KERNEL: 5}, r"encoder\.block\.1\.block\.4"),  # an odd kernel
+        ((8, 8, 4, 4), {}, "2048 samples a frame"),  # halves of different hops
+    ],
+)
+def test_shapes_that_show_no_sizes_are_refused(
+    rates: tuple[int, ...], changes: dict[str, int | None], words: str
+) -> None:
+    shapes = dict(expected_shapes(make_config(decoder_rates=rates)))
+    for name, last in changes.items():
+        shape = shapes.pop(name)
+        if last is not None:
+            shapes[name] = (*shape[:-1], last)
+    with pytest.raises(CheckpointError, match=words):
         config_from_shapes(shapes)
 
 
@@ -134,28 +138,23 @@ def write(folder: Path, content: object) -> None:
     (folder / "codec_config.json").write_text(json.dumps(content), encoding="utf-8")
 
 
-def test_without_a_file_the_sizes_stay(config: CodecConfig, tmp_path: Path) -> None:
-    assert apply_config_file(config, tmp_path) == config
-
-
-def test_a_file_that_agrees_changes_nothing(config: CodecConfig, tmp_path: Path) -> None:
+def test_windows_and_sample_rate_come_from_a_file_that_agrees(
+    config: CodecConfig, tmp_path: Path
+) -> None:
+    assert apply_config_file(config, tmp_path) == config  # without a file
     write(tmp_path, described(config))
     assert apply_config_file(config, tmp_path) == config
 
-
-def test_windows_and_sample_rate_come_from_the_file(config: CodecConfig, tmp_path: Path) -> None:
     content = changed(described(config), ("sample_rate",), 24000)
     content = changed(content, ("quantizer", "pre_module", "window_size"), 7)
     content = changed(content, ("quantizer", "post_module", "window_size"), 9)
     write(tmp_path, content)
-
     applied = apply_config_file(config, tmp_path)
-
     assert applied.sample_rate == 24000
     assert (applied.pre_module.window, applied.post_module.window) == (7, 9)
 
 
-def test_every_field_that_contradicts_the_tensors_is_refused_by_name(
+def test_every_field_that_contradicts_the_tensors_or_is_unknown_is_refused_by_name(
     config: CodecConfig, tmp_path: Path
 ) -> None:
     free = {("decoder_transformer_layers",), ("sample_rate",)}
@@ -168,6 +167,9 @@ def test_every_field_that_contradicts_the_tensors_is_refused_by_name(
 
         with pytest.raises(CheckpointError, match=rf"\b{path[-1]} is 999"):
             apply_config_file(config, tmp_path)
+    write(tmp_path, content | {"sliding_window": 3})
+    with pytest.raises(CheckpointError, match="sliding_window"):
+        apply_config_file(config, tmp_path)
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, "128", None, True])
@@ -176,12 +178,6 @@ def test_a_window_that_is_no_count_is_refused(
 ) -> None:
     write(tmp_path, changed(described(config), ("quantizer", "pre_module", "window_size"), wrong))
     with pytest.raises(CheckpointError, match=r"pre_module\.window_size"):
-        apply_config_file(config, tmp_path)
-
-
-def test_an_unknown_field_is_refused_and_not_ignored(config: CodecConfig, tmp_path: Path) -> None:
-    write(tmp_path, described(config) | {"sliding_window": 3})
-    with pytest.raises(CheckpointError, match="sliding_window"):
         apply_config_file(config, tmp_path)
 
 

@@ -11,7 +11,6 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from synth.engine.codec import fingerprint
-from synth.engine.codec import fingerprint as convert
 from synth.engine.codec.codec_file import open_codec, stored_shapes
 from synth.engine.codec.fingerprint import convert_codec, half_digest, weights_digest
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
@@ -50,12 +49,8 @@ def test_wrapping_and_storage_dtype_do_not_count(state: State, write_codec: Writ
 
 
 def test_every_precision_of_encoding_has_a_fingerprint_of_its_own(checkpoint: Path) -> None:
-    found = {
-        codec_fingerprint(checkpoint),
-        codec_fingerprint(checkpoint, "bfloat16"),
-        codec_fingerprint(checkpoint, "tf32"),
-    }
-    assert len(found) == 3
+    precisions = ("float32", "bfloat16", "tf32")
+    assert len({codec_fingerprint(checkpoint, precision) for precision in precisions}) == 3
 
 
 def test_each_tensor_that_encodes_counts_and_no_other(
@@ -80,40 +75,30 @@ def test_each_tensor_that_encodes_counts_and_no_other(
 
 def test_a_name_or_a_shape_counts_like_a_value() -> None:
     values = torch.arange(6.0)
-
     digests = {
-        weights_digest({"a": values}),
-        weights_digest({"b": values}),
-        weights_digest({"a": values.view(2, 3)}),
-        weights_digest({"a": values.view(3, 2)}),
-    }
-
+        weights_digest(tensors)
+        for tensors in (
+            {"a": values}, {"b": values}, {"a": values.view(2, 3)}, {"a": values.view(3, 2)}
+        )
+    }  # fmt: skip
     assert len(digests) == 4
     assert weights_digest({"a": values, "b": values}) == weights_digest({"b": values, "a": values})
 
 
-def test_the_preprocessing_version_counts(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+def test_version_configured_window_and_content_count(
+    checkpoint: Path, state: State, write_codec: WriteCodec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = codec_fingerprint(checkpoint)
-    monkeypatch.setattr(fingerprint, "PREPROCESSING_VERSION", 999)
-    assert codec_fingerprint(checkpoint) != before
-
-
-def test_a_window_that_only_the_config_file_tells_counts(checkpoint: Path) -> None:
-    before = codec_fingerprint(checkpoint)
+    found = [codec_fingerprint(checkpoint)]
+    with monkeypatch.context() as patch:
+        patch.setattr(fingerprint, "PREPROCESSING_VERSION", 999)
+        found.append(codec_fingerprint(checkpoint))
+    name = "encoder.block.0.conv.bias"
+    write_codec(state | {name: state[name] + 1})  # changed in place
+    found.append(codec_fingerprint(checkpoint))
     content = {"quantizer": {"pre_module": {"window_size": 64}}}
     (checkpoint / "codec_config.json").write_text(json.dumps(content), encoding="utf-8")
-    assert codec_fingerprint(checkpoint) != before
-
-
-def test_a_file_changed_in_place_gets_another_fingerprint(
-    checkpoint: Path, state: State, write_codec: WriteCodec
-) -> None:
-    before = codec_fingerprint(checkpoint)
-    name = "encoder.block.0.conv.bias"
-    write_codec(state | {name: state[name] + 1})
-    assert codec_fingerprint(checkpoint) != before
+    found.append(codec_fingerprint(checkpoint))
+    assert len(set(found)) == 4
 
 
 def forget() -> None:
@@ -164,15 +149,11 @@ def test_kept_digests_are_bounded(
     assert len(digests._memo) <= digests.MAX_ENTRIES
 
 
-def test_the_halves_have_digests_of_their_own(checkpoint: Path, state: State) -> None:
-    opened = open_codec(checkpoint)
-    assert half_digest(opened, CodecEncoder) != half_digest(opened, CodecDecoder)
-
-
-def test_a_foreign_safetensors_alone_has_the_same_fingerprint(
+def test_halves_have_digests_of_their_own_in_whatever_container(
     checkpoint: Path, state: State, tmp_path: Path
 ) -> None:
-    other = tmp_path / "other"
+    opened, other = open_codec(checkpoint), tmp_path / "other"
+    assert half_digest(opened, CodecEncoder) != half_digest(opened, CodecDecoder)
     other.mkdir()
     save_file(state, other / "codec.safetensors")
     assert codec_fingerprint(other) == codec_fingerprint(checkpoint)
@@ -221,14 +202,16 @@ def test_converting_again_replaces_a_stale_conversion(
     assert torch.equal(open_codec(checkpoint).tensors[name], state[name] + 1)
 
 
-def test_a_codec_that_would_not_load_is_not_converted(
-    state: State, write_codec: WriteCodec
+def test_a_codec_that_would_not_load_or_is_not_there_is_not_converted(
+    state: State, write_codec: WriteCodec, tmp_path: Path
 ) -> None:
     del state["decoder.model.5.alpha"]
     checkpoint = write_codec(state)
     with pytest.raises(CheckpointError, match=r"decoder\.model\.5\.alpha"):
         convert_codec(checkpoint)
     assert [path.name for path in checkpoint.iterdir()] == ["codec.pth"]
+    with pytest.raises(CheckpointError, match="nothing to convert"):
+        convert_codec(tmp_path)
 
 
 def test_tensors_that_share_memory_or_are_strided_are_converted(
@@ -251,11 +234,6 @@ def test_tensors_that_share_memory_or_are_strided_are_converted(
     assert codec_fingerprint(checkpoint) == before
 
 
-def test_nothing_to_convert_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="nothing to convert"):
-        convert_codec(tmp_path)
-
-
 def test_a_disk_that_fills_up_leaves_no_part_behind(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,7 +241,7 @@ def test_a_disk_that_fills_up_leaves_no_part_behind(
         path.write_bytes(b"half of it")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(convert, "save_file", write_half)
+    monkeypatch.setattr(fingerprint, "save_file", write_half)
 
     with pytest.raises(CheckpointError, match="No space left"):
         convert_codec(checkpoint)

@@ -40,22 +40,33 @@ def test_causal_convolution_gives_one_output_a_stride_begun(
     assert layer(torch.randn(1, 2, length)).shape == (1, 3, math.ceil(length / stride))
 
 
-def test_causal_convolution_puts_its_last_tap_on_the_newest_input() -> None:
-    layer = CausalConv1d(1, 1, 3, dilation=2)
+@pytest.mark.parametrize(
+    ("layer", "taps", "x", "expected"),
+    [
+        (  # the last tap meets the newest input
+            CausalConv1d(1, 1, 3, dilation=2),
+            [100.0, 10.0, 1.0],
+            [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+            [1, 2, 13, 24, 135, 246],
+        ),
+        (  # the tail is cut, and nothing on the left
+            CausalConvTranspose1d(1, 1, 4, stride=2),
+            [1.0, 2.0, 3.0, 4.0],
+            [1.0, 10.0],
+            [1, 2, 13, 24],
+        ),
+    ],
+)
+def test_taps_meet_their_inputs(
+    layer: CausalConv1d | CausalConvTranspose1d,
+    taps: list[float],
+    x: list[float],
+    expected: list[float],
+) -> None:
     with torch.no_grad():
-        layer.conv.weight.copy_(torch.tensor([[[100.0, 10.0, 1.0]]]))
+        layer.conv.weight.copy_(torch.tensor([[taps]]))
         layer.conv.bias.zero_()  # type: ignore[union-attr]  # built with a bias
-    found = layer(torch.arange(1.0, 7.0)[None, None])
-    assert found.flatten().tolist() == [1, 2, 13, 24, 135, 246]
-
-
-def test_transposed_convolution_cuts_its_tail_and_nothing_on_the_left() -> None:
-    layer = CausalConvTranspose1d(1, 1, 4, stride=2)
-    with torch.no_grad():
-        layer.conv.weight.copy_(torch.tensor([[[1.0, 2.0, 3.0, 4.0]]]))
-        layer.conv.bias.zero_()  # type: ignore[union-attr]  # built with a bias
-    found = layer(torch.tensor([[[1.0, 10.0]]]))
-    assert found.flatten().tolist() == [1, 2, 13, 24]
+    assert layer(torch.tensor([[x]])).flatten().tolist() == expected
 
 
 def test_snake_adds_a_squared_sine_over_alpha_and_leaves_its_input() -> None:
@@ -140,9 +151,6 @@ def test_every_input_is_in_one_group_and_groups_keep_to_the_limit(limit: int) ->
 def test_a_limit_that_holds_all_gives_one_group_longest_first() -> None:
     assert list(group_by_length([3, 9, 5], 27)) == [[1, 2, 0]]
     assert list(group_by_length([3, 9, 5], 26)) == [[1, 2], [0]]
-
-
-def test_no_inputs_give_no_group() -> None:
     assert list(group_by_length([], 5)) == []
 
 

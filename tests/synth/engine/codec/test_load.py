@@ -75,15 +75,12 @@ def test_a_converted_codec_gives_the_same_audio_and_codes(checkpoint: Path) -> N
     assert torch.equal(load_encoder(checkpoint, "cpu").encode([wave])[0], found)
 
 
-def test_a_cpu_never_gets_triton(checkpoint: Path) -> None:
+def test_a_cpu_never_gets_triton_and_another_word_is_refused(checkpoint: Path) -> None:
     assert not wants_kernels("auto", "cpu")
     decoder = load_decoder(checkpoint, "cpu")
     assert all(snake.inverse is None for snake in decoder.modules() if isinstance(snake, Snake))
     assert not uses_kernels(load_decoder(checkpoint, "cpu", kernels="off"))
     assert not uses_kernels(load_encoder(checkpoint, "cpu"))
-
-
-def test_another_word_for_the_choice_is_refused(checkpoint: Path) -> None:
     with pytest.raises(InvalidSpecError, match="'on' is not a setting for kernels"):
         load_decoder(checkpoint, "cpu", kernels="on")
 
@@ -107,7 +104,7 @@ HALVES: dict[type[CodecEncoder | CodecDecoder], Callable[..., CodecEncoder | Cod
 
 
 @pytest.mark.parametrize(("half", "word"), zip(HALVES, ("encoder", "decoder"), strict=True))
-def test_names_stand_for_a_dtype(
+def test_names_stand_for_a_dtype_where_the_device_has_it(
     checkpoint: Path, half: type[CodecEncoder | CodecDecoder], word: str
 ) -> None:
     found = {name: half_dtype(half, name, "cuda:0") for name in PRECISIONS}
@@ -118,12 +115,6 @@ def test_names_stand_for_a_dtype(
         half_dtype(half, "float16", "cuda:0")
     with pytest.raises(InvalidSpecError, match=words):
         HALVES[half](checkpoint, "cpu", "float16")
-
-
-@pytest.mark.parametrize("half", HALVES)
-def test_tf32_is_refused_where_the_device_has_none(
-    checkpoint: Path, half: type[CodecEncoder | CodecDecoder]
-) -> None:
     with pytest.raises(InvalidSpecError, match="codec runs on cpu; use float32"):
         half_dtype(half, "tf32", "cpu")
     with pytest.raises(InvalidSpecError, match="codec runs on cpu; use float32"):
@@ -135,12 +126,8 @@ def test_an_engine_told_to_use_tf32_on_a_cpu_is_refused_before_it_loads(
     encode: str, decode: str
 ) -> None:
     config = EngineConfig(
-        checkpoint=GOLDEN / "tiny-s2",
-        device="cpu",
-        codec_encode_dtype=encode,
-        codec_decode_dtype=decode,
+        GOLDEN / "tiny-s2", "cpu", codec_encode_dtype=encode, codec_decode_dtype=decode
     )
-
     for load in (load_models, plan_engine):
         with pytest.raises(InvalidSpecError, match="codec runs on cpu; use float32"):
             load(config)
@@ -162,11 +149,8 @@ def test_every_convolution_says_itself_whether_tf32_is_allowed(
     decoder = CodecDecoder(config).requires_grad_(False).eval()
     for weight in decoder.parameters():
         weight.fill_(0.01)
-    convolutions = [
-        module
-        for module in decoder.modules()
-        if isinstance(module, (NormedConv1d, NormedConvTranspose1d))
-    ]
+    kinds = (NormedConv1d, NormedConvTranspose1d)
+    convolutions = [module for module in decoder.modules() if isinstance(module, kinds)]
     for module in convolutions:
         module.tf32 = tf32
 
@@ -222,21 +206,16 @@ def test_the_error_of_bfloat16_is_measured(
     ratio = exact.double().square().mean() / difference.double().square().mean()
     assert found.snr_db == pytest.approx(10 * math.log10(ratio))
     assert 15 < found.snr_db < 80
-
-
-def test_a_decoder_has_no_error_against_itself(golden_decoder: CodecDecoder) -> None:
-    found = decode_error(golden_decoder, golden_decoder, [some_codes(2)])
-    assert (found.snr_db, found.max_abs) == (math.inf, 0.0)
+    none = decode_error(golden_decoder, golden_decoder, [some_codes(2)])
+    assert (none.snr_db, none.max_abs) == (math.inf, 0.0)
     with pytest.raises(InvalidSpecError, match="at least one frame"):
         decode_error(golden_decoder, golden_decoder, [some_codes(0)])
 
 
 @pytest.mark.gpu
 def test_tf32_is_on_for_its_decoder_only(golden_checkpoint: Path) -> None:
-    exact, rounded = (
-        load_decoder(golden_checkpoint, "cuda"),
-        load_decoder(golden_checkpoint, "cuda", "tf32"),
-    )
+    exact = load_decoder(golden_checkpoint, "cuda")
+    rounded = load_decoder(golden_checkpoint, "cuda", "tf32")
     codes = [some_codes(40)]
 
     found = decode_error(exact, rounded, codes)

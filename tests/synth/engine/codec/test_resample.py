@@ -25,11 +25,7 @@ from synth.engine.codec.resample import (
 )
 from synth.engine.errors import ReferenceAudioError, ResamplerUnavailableError
 
-AUTO, BUILTIN, TORCHAUDIO = (
-    ResamplerChoice.AUTO,
-    ResamplerChoice.BUILTIN,
-    ResamplerChoice.TORCHAUDIO,
-)
+BUILTIN, TORCHAUDIO = ResamplerChoice.BUILTIN, ResamplerChoice.TORCHAUDIO
 
 
 @pytest.fixture(autouse=True)
@@ -62,15 +58,11 @@ def test_torchaudio_resamples_on_every_install() -> None:
 
 
 @pytest.mark.usefixtures("without_torchaudio")
-def test_auto_goes_on_with_the_builtin_where_torchaudio_fails_to_import() -> None:
+def test_where_torchaudio_fails_to_import_the_builtin_is_taken_unless_it_was_forced() -> None:
     wave, name = resample_waveform(torch.randn(480), 48000, 44100)
     assert name == "builtin"
     assert wave.shape == (441,)
     assert torchaudio_problem(48000, 44100) is not None
-
-
-@pytest.mark.usefixtures("without_torchaudio")
-def test_forcing_a_torchaudio_that_fails_to_import_is_an_error_with_the_reason() -> None:
     with pytest.raises(ResamplerUnavailableError) as refused:
         resample_waveform(torch.randn(480), 48000, 44100, TORCHAUDIO)
     assert refused.value.code == "resampler_unavailable"
@@ -91,13 +83,6 @@ def test_rates_whose_torchaudio_filter_would_fill_memory_take_the_builtin() -> N
     assert torchaudio_problem(44101, 44100) is not None
     with pytest.raises(ResamplerUnavailableError, match="too large"):
         resample_waveform(torch.randn(100), 44101, 44100, TORCHAUDIO)
-
-
-def test_equal_rates_leave_the_wave_and_still_name_a_resampler() -> None:
-    wave = torch.randn(100)
-    found, name = resample_waveform(wave, 44100, 44100, BUILTIN)
-    assert found is wave
-    assert name == "builtin"
 
 
 @pytest.mark.parametrize("choice", [BUILTIN, TORCHAUDIO])
@@ -125,21 +110,30 @@ def test_kept_filters_are_bounded_and_the_oldest_goes_first() -> None:
         assert (resampling_filter.cache_info().hits > before) is is_kept
 
 
-@pytest.mark.parametrize("rate", [0, -44100, 384_001])
-def test_a_rate_that_no_clip_has_is_refused(rate: int) -> None:
-    with pytest.raises(ReferenceAudioError, match="sample rate"):
-        resample_waveform(torch.randn(10), rate, 44100)
+@pytest.mark.parametrize(
+    ("wave", "rate", "words"),
+    [
+        (torch.randn(10), 0, "sample rate"),
+        (torch.randn(10), -44100, "sample rate"),
+        (torch.randn(10), 384_001, "sample rate"),
+        (torch.randn(2, 10), 48000, "float32"),
+        (torch.randn(10).double(), 48000, "float32"),
+    ],
+)
+def test_a_rate_shape_or_dtype_that_no_clip_has_is_refused(
+    wave: Tensor, rate: int, words: str
+) -> None:
+    with pytest.raises(ReferenceAudioError, match=words):
+        resample_waveform(wave, rate, 44100)
 
 
-@pytest.mark.parametrize("wave", [torch.randn(2, 10), torch.randn(10).double()])
-def test_another_shape_or_dtype_is_refused(wave: Tensor) -> None:
-    with pytest.raises(ReferenceAudioError, match="float32"):
-        resample_waveform(wave, 48000, 44100)
-
-
-def test_choices_are_spelled_as_the_setting_is() -> None:
+def test_choices_are_spelled_as_the_setting_is_and_equal_rates_leave_the_wave() -> None:
     assert [str(choice) for choice in ResamplerChoice] == ["auto", "torchaudio", "builtin"]
     assert ResamplerChoice("builtin") is BUILTIN
+    wave = torch.randn(100)
+    found, name = resample_waveform(wave, 44100, 44100, BUILTIN)
+    assert found is wave
+    assert name == "builtin"
 
 
 def by_definition(wave: list[float], rate_in: int, rate_out: int) -> list[float]:

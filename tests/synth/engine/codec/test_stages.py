@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from synth.engine.codec.config import HEAD_DIM, TransformerConfig
 from synth.engine.codec.stages import (
@@ -13,33 +15,30 @@ from synth.engine.codec.stages import (
     ROPE_BASE,
     QuantizerStack,
     RopeRows,
-    VectorQuantizer,
     WindowedTransformer,
     windowed_attention,
 )
 from synth.engine.model.layers import rope_table
 
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def randomised(module: Module, seed: int, spread: float) -> Module:
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * spread)
+    return module.requires_grad_(False)
+
 
 @pytest.fixture
 def stack() -> QuantizerStack:
     """Return three quantizers of 30 codes with random weights."""
-    module = QuantizerStack(3, 12, 5, 30)
-    generator = torch.Generator().manual_seed(2)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.5)
-    return module.requires_grad_(False)
-
-
-def only(stack: QuantizerStack) -> VectorQuantizer:
-    """Return the first quantizer."""
-    first = stack.quantizers[0]
-    assert isinstance(first, VectorQuantizer)
-    return first
+    return randomised(QuantizerStack(3, 12, 5, 30), 2, 0.5)
 
 
 def test_search_takes_the_row_of_the_largest_cosine(stack: QuantizerStack) -> None:
-    quantizer, z = only(stack), torch.randn(2, 12, 40)
+    quantizer, z = stack.steps[0], torch.randn(2, 12, 40)
 
     found = quantizer.search(z)
 
@@ -50,21 +49,19 @@ def test_search_takes_the_row_of_the_largest_cosine(stack: QuantizerStack) -> No
     assert torch.equal(found, cosines.argmax(-1))
 
 
-def test_the_length_of_a_row_does_not_draw_the_search(stack: QuantizerStack) -> None:
-    quantizer, z = only(stack), torch.randn(1, 12, 40)
+def test_the_length_of_a_row_does_not_draw_the_search_and_the_first_of_equals_wins(
+    stack: QuantizerStack,
+) -> None:
+    quantizer, z = stack.steps[0], torch.randn(1, 12, 40)
     before = quantizer.search(z)
     quantizer.codebook.weight.mul_(torch.linspace(0.1, 9, 30)[:, None])
     assert torch.equal(quantizer.search(z), before)
-
-
-def test_the_first_of_equal_rows_wins(stack: QuantizerStack) -> None:
-    quantizer = only(stack)
     quantizer.codebook.weight[:] = quantizer.codebook.weight[7].clone()
-    assert set(quantizer.search(torch.randn(1, 12, 20))[0].tolist()) == {0}
+    assert set(quantizer.search(z)[0].tolist()) == {0}
 
 
 def test_lookup_uses_rows_as_stored_not_their_direction(stack: QuantizerStack) -> None:
-    quantizer = only(stack)
+    quantizer = stack.steps[0]
 
     found = quantizer.lookup(torch.tensor([[3, 4]]))
 
@@ -79,8 +76,7 @@ def test_each_step_quantizes_what_the_steps_before_left(stack: QuantizerStack) -
     codes, total = stack.encode(z)
 
     left = z
-    for row, quantizer in zip(codes.unbind(1), stack.quantizers, strict=True):
-        assert isinstance(quantizer, VectorQuantizer)
+    for row, quantizer in zip(codes.unbind(1), stack.steps, strict=True):
         assert torch.equal(quantizer.search(left), row)
         left = left - quantizer.lookup(row)
     torch.testing.assert_close(total, z - left)
@@ -98,7 +94,7 @@ def test_codes_above_the_table_mean_its_last_row_and_are_not_changed(stack: Quan
 
 
 def test_the_search_is_float32_in_a_bfloat16_model(stack: QuantizerStack) -> None:
-    quantizer = only(stack).bfloat16()
+    quantizer = stack.steps[0].bfloat16()
     z = torch.randn(1, 12, 200).bfloat16()
 
     points = quantizer.in_proj(z).float().transpose(1, 2)
@@ -139,12 +135,7 @@ def test_a_minute_of_encoder_frames_needs_no_square_of_scores() -> None:
 @pytest.fixture
 def transformer() -> WindowedTransformer:
     """Return a transformer of three layers and a window of 5, with random weights."""
-    module = WindowedTransformer(TransformerConfig(16, 3, 2, 24, 5))
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.4)
-    return module.requires_grad_(False)
+    return randomised(WindowedTransformer(TransformerConfig(16, 3, 2, 24, 5)), 1, 0.4)
 
 
 def test_an_output_sees_as_far_back_as_all_windows_reach(transformer: WindowedTransformer) -> None:
@@ -159,18 +150,15 @@ def test_an_output_sees_as_far_back_as_all_windows_reach(transformer: WindowedTr
     assert torch.equal(difference[20 + reach + 1 :], torch.zeros(40 - 21 - reach))
 
 
-def test_a_prefix_gives_the_prefix(transformer: WindowedTransformer) -> None:
+def test_a_prefix_gives_the_prefix_and_bfloat16_stays_near(
+    transformer: WindowedTransformer,
+) -> None:
     x = torch.randn(2, 16, 23)
-    torch.testing.assert_close(
-        transformer(x)[..., :11], transformer(x[..., :11]), atol=1e-5, rtol=0
-    )
-
-
-def test_bfloat16_runs_and_stays_near(transformer: WindowedTransformer) -> None:
-    x = torch.randn(1, 16, 12)
+    whole, prefix = transformer(x), transformer(x[..., :11])
+    torch.testing.assert_close(whole[..., :11], prefix, atol=1e-5, rtol=0)
     found = transformer.to(torch.bfloat16)(x.bfloat16())
     assert found.dtype is torch.bfloat16
-    assert (found.float() - transformer.float()(x)).abs().mean() < 0.05
+    assert (found.float() - whole).abs().mean() < 0.05
 
 
 def test_kept_rotary_rows_are_those_of_a_fresh_table_wherever_they_start() -> None:

@@ -82,10 +82,13 @@ def decode_rounds(
     return [torch.cat(part) for part in parts], streams
 
 
-def test_shapes_keep_to_the_most_frames(recording: Recording) -> None:
-    assert recording.graphs.shapes == [
-        (n, b) for n in (1, 2, 4, 8) for b in (1, 2, 4, 8) if n * b <= MOST_FRAMES
-    ]
+def test_shapes_keep_to_the_most_frames(golden_decoder: CodecDecoder, recording: Recording) -> None:
+    graphs, sizes = recording.graphs, (1, 2, 4, 8)
+    assert graphs.shapes == [(n, b) for n in sizes for b in sizes if n * b <= MOST_FRAMES]
+    held = graphs._rows.nbytes + graphs._rope.untyped_storage().nbytes()
+    for frame_bytes in (0, 10):  # the memory of recordings is known from sizes alone
+        found = graph_bytes(golden_decoder.config, torch.float32, frame_bytes)
+        assert found == held + frame_bytes * MOST_FRAMES
 
 
 @pytest.mark.parametrize("streams", [1, 2, 4, 8])
@@ -100,12 +103,11 @@ def test_a_replay_of_all_its_streams_is_the_eager_pass_to_the_last_bit(
 
     expected, before = decode_rounds(golden_decoder, codes, rounds)
     assert recording.replays == [(lengths[0], streams) for lengths in rounds]
-    for ours, theirs in zip(found, expected, strict=True):
-        assert torch.equal(ours, theirs)
-    for ours_, theirs_ in zip(after, before, strict=True):
-        assert torch.equal(ours_._state.rows, theirs_._state.rows)
-        assert torch.equal(ours_._state.frames, theirs_._state.frames)
-        assert ours_.num_frames == theirs_.num_frames == 31
+    assert all(torch.equal(*waves) for waves in zip(found, expected, strict=True))
+    for ours, theirs in zip(after, before, strict=True):
+        assert torch.equal(ours._state.rows, theirs._state.rows)
+        assert torch.equal(ours._state.frames, theirs._state.frames)
+        assert ours.num_frames == theirs.num_frames == 31
 
 
 def test_streams_at_different_places_share_replays_and_leave_the_rows_that_are_free(
@@ -124,44 +126,31 @@ def test_streams_at_different_places_share_replays_and_leave_the_rows_that_are_f
         torch.testing.assert_close(audio, expected, atol=EXACT, rtol=0)
 
 
-def test_more_streams_than_a_replay_takes_go_in_several(
-    golden_decoder: CodecDecoder, recording: Recording
+@pytest.mark.parametrize(
+    ("streams", "length", "replays"),
+    [
+        (11, 4, [(4, 8), (4, 4)]),  # more streams than a replay takes
+        (2, 13, [(8, 2), (4, 2), (1, 2)]),  # a last chunk of any length
+        (2, 3, [(2, 2), (1, 2)]),
+        (2, 48, [(8, 2)] * 6),
+        (1, 70, []),  # no recording fits
+    ],
+)
+def test_streams_and_frames_go_in_the_recordings_that_take_them(
+    golden_decoder: CodecDecoder,
+    recording: Recording,
+    streams: int,
+    length: int,
+    replays: list[tuple[int, int]],
 ) -> None:
-    codes = [random_codes(golden_decoder.config, 4, seed) for seed in range(11)]
+    codes = [random_codes(golden_decoder.config, length, seed) for seed in range(streams)]
     recording.replays.clear()
 
-    found, _ = decode_rounds(golden_decoder, codes, [[4] * 11], recording)
+    found, _ = decode_rounds(golden_decoder, codes, [[length] * streams], recording)
 
-    assert recording.replays == [(4, 8), (4, 4)]
+    assert recording.replays == replays
     for audio, matrix in zip(found, codes, strict=True):
         torch.testing.assert_close(audio, whole(golden_decoder, matrix), atol=EXACT, rtol=0)
-
-
-@pytest.mark.parametrize(("length", "pieces"), [(13, [8, 4, 1]), (3, [2, 1]), (48, [8] * 6)])
-def test_a_last_chunk_of_any_length_goes_in_recorded_pieces(
-    golden_decoder: CodecDecoder, recording: Recording, length: int, pieces: list[int]
-) -> None:
-    codes = [random_codes(golden_decoder.config, length, seed) for seed in range(2)]
-    recording.replays.clear()
-
-    found, _ = decode_rounds(golden_decoder, codes, [[length] * 2], recording)
-
-    assert recording.replays == [(size, 2) for size in pieces]
-    for audio, matrix in zip(found, codes, strict=True):
-        torch.testing.assert_close(audio, whole(golden_decoder, matrix), atol=EXACT, rtol=0)
-
-
-def test_what_no_recording_fits_is_decoded_eagerly(
-    golden_decoder: CodecDecoder, recording: Recording
-) -> None:
-    codes = [random_codes(golden_decoder.config, 70)]
-    stream = CodecStream(golden_decoder)
-    recording.replays.clear()
-
-    (found,) = decode_streams([stream], codes, graphs=recording.graphs)
-
-    assert not recording.replays
-    torch.testing.assert_close(found, whole(golden_decoder, codes[0]), atol=EXACT, rtol=0)
 
 
 def test_a_stream_longer_than_the_kept_positions_goes_on_eagerly(
@@ -184,7 +173,8 @@ def test_a_replay_that_fails_leaves_every_stream_where_it_was(
 ) -> None:
     codes = [random_codes(golden_decoder.config, 8)]
     stream = CodecStream(golden_decoder)
-    first = stream.decode(codes[0][:, :4])
+    (first,) = decode_streams([stream], [codes[0][:, :4]], graphs=recording.graphs)
+    kept = first.clone()
     recorded = recording.graphs._recorded[4, 1]
     work = recorded.replay
 
@@ -199,20 +189,9 @@ def test_a_replay_that_fails_leaves_every_stream_where_it_was(
 
     assert stream.num_frames == 4
     (second,) = decode_streams([stream], [codes[0][:, 4:]], graphs=recording.graphs)
+    assert torch.equal(first, kept)  # what a caller got does not change with the next replay
     found = torch.cat([first, second])
     torch.testing.assert_close(found, whole(golden_decoder, codes[0]), atol=EXACT, rtol=0)
-
-
-def test_what_a_caller_got_does_not_change_with_the_next_replay(
-    golden_decoder: CodecDecoder, recording: Recording
-) -> None:
-    stream, codes = CodecStream(golden_decoder), random_codes(golden_decoder.config, 8)
-    (first,) = decode_streams([stream], [codes[:, :4]], graphs=recording.graphs)
-    kept = first.clone()
-
-    decode_streams([stream], [codes[:, 4:]], graphs=recording.graphs)
-
-    assert torch.equal(first, kept)
 
 
 def test_shapes_that_find_no_memory_are_left_out_and_the_others_recorded(
@@ -236,15 +215,6 @@ def test_shapes_that_find_no_memory_are_left_out_and_the_others_recorded(
     streams = [CodecStream(golden_decoder) for _ in codes]
     for matrix, wave in zip(codes, decode_streams(streams, codes, graphs=graphs), strict=True):
         torch.testing.assert_close(wave, whole(golden_decoder, matrix), atol=EXACT, rtol=0)
-
-
-def test_the_memory_of_recordings_is_known_from_sizes_alone(
-    golden_decoder: CodecDecoder, recording: Recording
-) -> None:
-    graphs = recording.graphs
-    held = graphs._rows.nbytes + graphs._rope.untyped_storage().nbytes()
-    assert graph_bytes(golden_decoder.config, torch.float32, 0) == held
-    assert graph_bytes(golden_decoder.config, torch.float32, 10) == held + 10 * MOST_FRAMES
 
 
 @pytest.mark.gpu
@@ -304,18 +274,12 @@ def capture(monkeypatch: pytest.MonkeyPatch) -> CudaCapture:
     return CudaCapture(torch.device("cuda:0"))
 
 
-def test_work_is_warmed_up_recorded_and_replayed(capture: CudaCapture) -> None:
-    replay = capture(lambda: FakeGraph.asked.append("work"))
-    replay()
-    recorded = [("begin", (0, 0), "thread_local"), "work", "end", "replay"]
-    assert FakeGraph.asked == ["work"] * WARM_UP_RUNS + ["synchronize", *recorded]
-
-
-def test_all_graphs_share_one_pool(capture: CudaCapture) -> None:
+def test_work_is_warmed_up_recorded_in_one_pool_and_replayed(capture: CudaCapture) -> None:
+    recorded = [("begin", (0, 0), "thread_local"), "work", "end", "replay"]  # all from one pool
     for _ in range(3):
-        capture(lambda: None)
-
-    assert [item[1] for item in FakeGraph.asked if isinstance(item, tuple)] == [(0, 0)] * 3
+        FakeGraph.asked.clear()
+        capture(lambda: FakeGraph.asked.append("work"))()
+        assert FakeGraph.asked == ["work"] * WARM_UP_RUNS + ["synchronize", *recorded]
 
 
 def test_an_error_of_the_work_goes_on_and_the_pool_is_not_used_again(capture: CudaCapture) -> None:

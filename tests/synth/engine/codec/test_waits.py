@@ -92,13 +92,12 @@ def test_chunks_of_streams_at_different_places_wait_once(golden_decoder: CodecDe
 
 
 def test_a_chunk_behind_its_check_never_waits(golden_decoder: CodecDecoder) -> None:
-    runner = golden_decoder
-    state = runner.initial_state()
+    state = golden_decoder.initial_state()
     codes: Tensor = random_codes(golden_decoder.config, 8)[None]
 
     def decode() -> None:
         with torch.inference_mode():
-            runner.run(codes, state.copy(), 8)
+            golden_decoder.run(codes, state.copy(), 8)
 
     with watched_passes(golden_decoder) as passes:
         names = operations(decode)

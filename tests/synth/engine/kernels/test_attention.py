@@ -120,9 +120,8 @@ def test_the_torch_form_is_the_engines_attention(generator: torch.Generator) -> 
 
 @pytest.mark.parametrize("length", [1, 17, 130])
 def test_a_cache_need_not_be_a_multiple_of_a_split(generator: torch.Generator, length: int) -> None:
-    qkv, rope, keys, values, position = _layer(
-        generator, positions=[0, length // 2, length - 1], length=length
-    )
+    positions = [0, length // 2, length - 1]
+    qkv, rope, keys, values, position = _layer(generator, positions=positions, length=length)
     other_keys, other_values = keys.clone(), values.clone()
 
     found = step_attention(qkv, rope, keys, values, position, split=SPLIT)
@@ -131,24 +130,17 @@ def test_a_cache_need_not_be_a_multiple_of_a_split(generator: torch.Generator, l
     torch.testing.assert_close(found, expected, atol=2e-6, rtol=0)
 
 
-def test_a_position_beyond_the_cache_is_taken_as_its_last(generator: torch.Generator) -> None:
+def test_rows_of_any_stride_are_read_and_a_position_beyond_the_cache_is_its_last(
+    generator: torch.Generator,
+) -> None:
     qkv, rope, keys, values, position = _layer(generator, positions=[80, 99], length=100)
+    width = qkv.shape[1]
+    spread = torch.full((2, 3 * width), float("nan"), device=qkv.device)
+    spread[:, 2 : 2 + width] = qkv
     beyond = position + torch.tensor([0, 7]).to(position)
-    found = step_attention(qkv, rope, keys, values, beyond)
-    assert torch.equal(found, step_attention(qkv, rope, keys, values, position))
-
-
-def test_rows_of_any_stride_are_read(generator: torch.Generator) -> None:
-    qkv, rope, keys, values, position = _layer(generator, positions=[5, 70], length=80)
-    spread = torch.full((2, 3 * qkv.shape[1]), float("nan"), device=qkv.device)
-    spread[:, 2 : 2 + qkv.shape[1]] = qkv
-
-    found = step_attention(
-        spread[:, 2 : 2 + qkv.shape[1]], rope, keys, values, position, split=SPLIT
-    )
-
-    expected = step_attention(qkv, rope, keys, values, position, split=SPLIT)
-    assert torch.equal(found, expected)
+    expected = step_attention(qkv, rope, keys, values, position)
+    for rows, places in ((spread[:, 2 : 2 + width], position), (qkv, beyond)):
+        assert torch.equal(step_attention(rows, rope, keys, values, places), expected)
 
 
 def test_few_streams_are_cut_into_more_splits() -> None:

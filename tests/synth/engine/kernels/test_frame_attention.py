@@ -12,7 +12,6 @@ pytest.importorskip("triton", reason="kernels are written in triton, which is no
 
 from lab.gpu_check.torch_forms import frame_attention_torch, step_frame_torch, write_heads_torch
 from synth.engine.kernels.frame import step_frame
-from synth.engine.model.config import TransformerConfig
 from synth.engine.model.dual_ar import _attend
 from synth.engine.model.kv_cache import FrameCache, KVCache
 from synth.engine.model.layers import Attention, rope_table
@@ -104,13 +103,9 @@ def test_the_torch_form_is_the_fast_ars_attention(
     torch.testing.assert_close(found, expected, atol=TOLERANCE[dtype], rtol=0)
 
 
-def test_a_place_behind_the_frames_last_is_a_mistake(generator: torch.Generator) -> None:
-    qkv, rope, cache = _inputs(generator, rows=2, streams=1, dtype=torch.float32)
-    with pytest.raises(AssertionError):
-        step_frame(qkv, rope, cache.keys[0], cache.values[0], 9, span=2)
-
-
-def test_rows_of_any_stride_are_read(generator: torch.Generator) -> None:
+def test_rows_of_any_stride_are_read_and_a_place_behind_the_last_is_a_mistake(
+    generator: torch.Generator,
+) -> None:
     qkv, rope, cache = _inputs(generator, rows=2, streams=2, dtype=torch.float32)
     spread = torch.full((2, 200), float("nan"), device=qkv.device)
     spread[:, 50:178] = qkv
@@ -119,6 +114,8 @@ def test_rows_of_any_stride_are_read(generator: torch.Generator) -> None:
     found = step_frame(spread[:, 50:178], rope, *layer, 3)
 
     assert torch.equal(found, step_frame(qkv, rope, *layer, 3))
+    with pytest.raises(AssertionError):
+        step_frame(qkv, rope, cache.keys[0][:1], cache.values[0][:1], 9, span=2)
 
 
 def test_wider_cache_holds_the_numbers_rounded_as_the_model_rounds(
@@ -155,41 +152,21 @@ def test_torch_form_is_what_layers_and_cache_do(
 ) -> None:
     tiny = preset("tiny").config.text_config
     config = replace(tiny, attention_qk_norm=normed)
-    attention, cache = make_attention(config, generator, dtype), make_cache(config, dtype)
+    attention, device = Attention(config).to(generator.device, dtype), generator.device
+    for parameter in attention.parameters():
+        parameter.data = draw(generator, *parameter.shape, dtype=dtype)
+    attention.finalize(LinearForm.PLAIN)
+    cache = KVCache.allocate(config, num_slots=3, num_positions=6, device=device, dtype=dtype)
     rope = rope_table(torch.arange(6), config.head_dim, 1e4).to(generator.device)
     x = draw(generator, 3, config.dim, dtype=dtype)
     position = torch.tensor([0, 5, 2], device=generator.device)
     ours = KVCache(cache.keys.clone(), cache.values.clone())
 
-    queries = write_heads_torch(
-        attention.wqkv(x),
-        rope,
-        ours.keys[1],
-        ours.values[1],
-        position,
-        weight=attention.qk_norm,
-        eps=EPS,
-    )
+    layer, norm = (ours.keys[1], ours.values[1]), attention.qk_norm
+    queries = write_heads_torch(attention.wqkv(x), rope, *layer, position, weight=norm, eps=EPS)
 
     q, k, v = attention.project(x, rope[position].unsqueeze(1), EPS)
     cache.write_step(1, cache.rows(position), k, v)
     assert_close(queries, q)
     assert_close(ours.keys, cache.keys)
     assert torch.equal(ours.values, cache.values)
-
-
-def make_attention(
-    config: TransformerConfig, generator: torch.Generator, dtype: torch.dtype
-) -> Attention:
-    """Return finished projections of random numbers."""
-    attention = Attention(config).to(generator.device, dtype)
-    for weight in attention.parameters():
-        weight.data = draw(generator, *weight.shape, dtype=dtype)
-    attention.finalize(LinearForm.PLAIN)
-    return attention.requires_grad_(False)
-
-
-def make_cache(config: TransformerConfig, dtype: torch.dtype) -> KVCache:
-    """Return a cache of three streams of six positions."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return KVCache.allocate(config, num_slots=3, num_positions=6, device=device, dtype=dtype)

@@ -24,11 +24,8 @@ from tests.synth.engine.random_checkpoint import write_checkpoint
 
 SHAPES: dict[str, dict[str, Any]] = {
     "as published": {},
-    "biases, no q/k norm": {
-        "attention_qkv_bias": True,
-        "attention_o_bias": True,
-        "attention_qk_norm": False,
-    },
+    "biases, no q/k norm": dict.fromkeys(("attention_qkv_bias", "attention_o_bias"), True)
+    | {"attention_qk_norm": False},
 }
 LENGTH = 64
 
@@ -74,13 +71,9 @@ class Streams:
 
 def streams_of(model: DualAR, batch: int, generator: torch.Generator) -> Streams:
     device, special = model.device, model.special
-    cache = KVCache.allocate(
-        model.config.text_config,
-        num_slots=batch,
-        num_positions=LENGTH,
-        device=device,
-        dtype=model.dtype,
-    )
+    sizes = {"num_slots": batch, "num_positions": LENGTH}
+    text = model.config.text_config
+    cache = KVCache.allocate(text, **sizes, device=device, dtype=model.dtype)
     for each in (cache.keys, cache.values):
         each.copy_(draw(generator, *each.shape, dtype=model.dtype))
     shape = (batch, 1 + model.slow.num_codebooks)

@@ -30,20 +30,15 @@ EPS = 1e-6
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("rows", "width"), SHAPES)
-def test_rows_are_normalised_as_the_torch_form_does(
-    generator: torch.Generator, dtype: torch.dtype, rows: int, width: int
+@pytest.mark.parametrize("parts", [0, 1, 2, 4])  # of a product, added in their order and rounded
+def test_rows_and_sums_are_normalised_as_the_torch_form_does(
+    generator: torch.Generator, dtype: torch.dtype, rows: int, width: int, parts: int
 ) -> None:
-    x, weight = (draw(generator, *shape, dtype=dtype) for shape in ((rows, width), (width,)))
-    assert_close(rms_norm(x, weight, EPS), rms_norm_torch(x, weight, EPS))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("rows", "width"), SHAPES)
-def test_sum_and_its_norm_are_those_of_the_torch_form(
-    generator: torch.Generator, dtype: torch.dtype, rows: int, width: int
-) -> None:
-    x, residual = (draw(generator, rows, width, dtype=dtype) for _ in range(2))
-    weight = draw(generator, width, dtype=dtype)
+    residual, weight = (draw(generator, *shape, dtype=dtype) for shape in ((rows, width), (width,)))
+    assert_close(rms_norm(residual, weight, EPS), rms_norm_torch(residual, weight, EPS))
+    x = draw(generator, rows, width, dtype=dtype)
+    if parts:
+        x = draw(generator, parts, rows, width, dtype=torch.float32)
 
     added, normed = add_rms_norm(x, residual, weight, EPS)
 
@@ -52,28 +47,12 @@ def test_sum_and_its_norm_are_those_of_the_torch_form(
     assert_close(normed, expected)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("parts", [1, 2, 4])
-def test_parts_of_a_product_are_added_in_their_order_and_rounded_before_the_residual(
-    generator: torch.Generator, dtype: torch.dtype, parts: int
+def test_rows_apart_of_zeros_or_of_large_numbers_are_normalised(
+    generator: torch.Generator, device: torch.device
 ) -> None:
-    x = draw(generator, parts, 3, 70, dtype=torch.float32)
-    residual, weight = draw(generator, 3, 70, dtype=dtype), draw(generator, 70, dtype=dtype)
-
-    added, normed = add_rms_norm(x, residual, weight, EPS)
-
-    expected_sum, expected = add_rms_norm_torch(x, residual, weight, EPS)
-    assert torch.equal(added, expected_sum)
-    assert_close(normed, expected)
-
-
-def test_rows_apart_in_memory_are_normalised_alike(generator: torch.Generator) -> None:
     wide = draw(generator, 4, 3, 40, dtype=torch.float32)
     weight = draw(generator, 40, dtype=torch.float32)
     assert_close(rms_norm(wide[:, 1], weight, EPS), rms_norm_torch(wide[:, 1], weight, EPS))
-
-
-def test_rows_of_zeros_and_of_large_numbers_give_no_nan(device: torch.device) -> None:
     x = torch.stack([torch.zeros(48), torch.full((48,), 1e18)]).to(device)
     found = rms_norm(x, torch.ones(48, device=device), EPS)
     assert torch.equal(found[0], torch.zeros(48, device=device))
@@ -81,11 +60,20 @@ def test_rows_of_zeros_and_of_large_numbers_give_no_nan(device: torch.device) ->
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_torch_form_is_the_norm_of_the_layers(
+def test_torch_forms_are_the_norm_and_the_gate_of_the_layers(
     generator: torch.Generator, dtype: torch.dtype
 ) -> None:
     x, weight = draw(generator, 5, 96, dtype=dtype), draw(generator, 96, dtype=dtype)
     assert_close(rms_norm_torch(x, weight, EPS), layers.rms_norm(x, weight, EPS))
+    config = preset("tiny").config.text_config
+    inner = config.intermediate_size
+    layer = FeedForward(config).to(generator.device, dtype)
+    layer.finalize(LinearForm.PLAIN)
+    del layer.w2
+    layer.w2 = PlainLinear(torch.eye(inner, device=generator.device, dtype=dtype), None)
+    x = draw(generator, 3, config.dim, dtype=dtype)
+    assert layer.w13 is not None
+    assert torch.equal(swiglu_torch(layer.w13(x)), layer(x))
 
 
 BEGIN, END = 20, 29
@@ -149,22 +137,6 @@ def test_far_negative_and_far_positive_gates_give_zero_and_themselves(device: to
     joined = torch.cat([gate, torch.ones(5, device=device)])[None]
     found = swiglu(joined)[0]
     assert_close(found, torch.tensor([0.0, 0.0, 0.0, 100.0, 1e4], device=device))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_torch_form_is_the_gate_of_the_layers(
-    generator: torch.Generator, dtype: torch.dtype
-) -> None:
-    config = preset("tiny").config.text_config
-    width, inner = config.dim, config.intermediate_size
-    layer = FeedForward(config).to(generator.device, dtype)
-    layer.finalize(LinearForm.PLAIN)
-    del layer.w2
-    layer.w2 = PlainLinear(torch.eye(inner, device=generator.device, dtype=dtype), None)
-    x = draw(generator, 3, width, dtype=dtype)
-    assert layer.w13 is not None
-
-    assert torch.equal(swiglu_torch(layer.w13(x)), layer(x))
 
 
 def test_float32_is_rounded_to_bfloat16_as_torch_does(generator: torch.Generator) -> None:

@@ -99,28 +99,20 @@ def test_a_model_that_fits_into_the_cache_stays_in_float32(
     assert "cache" in numbers.reason
 
 
-def test_on_cuda_matrices_are_plain_and_auto_is_bfloat16(large: LMConfig) -> None:
-    numbers = choose_numbers("auto", torch.device("cuda"), large)
-    assert (numbers.dtype, numbers.form) == (torch.bfloat16, LinearForm.PLAIN)
-    with pytest.raises(InvalidSpecError, match="only on a CPU"):
-        choose_numbers("int8", torch.device("cuda"), large)
-
-
-def test_int8_computes_around_its_matrices_in_float32(large: LMConfig) -> None:
-    numbers = choose_numbers("int8", CPU, large, kernels="off")
-    assert (numbers.dtype, numbers.form, numbers.name) == (torch.float32, LinearForm.INT8, "int8")
-
-
-def test_an_unknown_name_is_refused(large: LMConfig) -> None:
-    with pytest.raises(InvalidSpecError, match="float64"):
-        choose_numbers("float64", CPU, large)
-
-
-def test_bfloat16_is_done_as_asked_where_nothing_packs_it(
+def test_number_formats_are_those_asked_for_where_the_device_has_them(
     large: LMConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    cuda = torch.device("cuda")
+    numbers = choose_numbers("auto", cuda, large)
+    assert (numbers.dtype, numbers.form) == (torch.bfloat16, LinearForm.PLAIN)
+    with pytest.raises(InvalidSpecError, match="only on a CPU"):
+        choose_numbers("int8", cuda, large)
+    with pytest.raises(InvalidSpecError, match="float64"):
+        choose_numbers("float64", CPU, large)
+    numbers = choose_numbers("int8", CPU, large, kernels="off")
+    assert (numbers.dtype, numbers.form, numbers.name) == (torch.float32, LinearForm.INT8, "int8")
     monkeypatch.setattr(engine_config, "find_processor", lambda: WITHOUT_BF16)
-    numbers = choose_numbers("bfloat16", CPU, large, kernels="off")
+    numbers = choose_numbers("bfloat16", CPU, large, kernels="off")  # nothing packs it here
     assert (numbers.dtype, numbers.form) == (torch.bfloat16, LinearForm.PLAIN)
 
 
@@ -133,24 +125,13 @@ def test_the_matrices_are_counted_as_the_model_has_them(loaded: Loaded) -> None:
     assert matrix_parameters(config) == text.n_layer * one + audio.n_layer * other
 
 
-@pytest.mark.parametrize(
-    ("name", "device", "wanted"),
-    [
-        ("auto", "cuda:0", True),
-        ("auto", "cpu", False),
-        ("on", "cuda:0", True),
-        ("off", "cuda:0", False),
-        ("off", "cpu", False),
-    ],
-)
-def test_graphs_are_automatic_with_cuda_alone(name: str, device: str, wanted: bool) -> None:
-    assert wants_graphs(name, torch.device(device)) is wanted
-
-
-@pytest.mark.parametrize(("name", "text"), [("on", "need a CUDA device"), ("yes", "auto, on or")])
-def test_graphs_that_cannot_be_had_are_refused(name: str, text: str) -> None:
-    with pytest.raises(InvalidSpecError, match=text):
-        wants_graphs(name, CPU)
+def test_graphs_are_automatic_with_cuda_alone_and_else_refused() -> None:
+    cuda = torch.device("cuda:0")
+    assert [wants_graphs(name, cuda) for name in ("auto", "on", "off")] == [True, True, False]
+    assert not wants_graphs("auto", CPU) and not wants_graphs("off", CPU)
+    for name, text in (("on", "need a CUDA device"), ("yes", "auto, on or")):
+        with pytest.raises(InvalidSpecError, match=text):
+            wants_graphs(name, CPU)
 
 
 TINY = Path(__file__).resolve().parents[3] / "data" / "golden" / "tiny-s2"
@@ -176,9 +157,8 @@ def test_what_a_setting_changes_in_takes_is_in_the_engines_class(
     changes: dict[str, Any], names: set[str]
 ) -> None:
     plain, other = loaded(dtype="float32"), loaded(**{"dtype": "float32", **changes})
-    assert {one for one in EngineClass.__slots__ if getattr(plain, one) != getattr(other, one)} == (
-        names
-    )
+    changed = {one for one in EngineClass.__slots__ if getattr(plain, one) != getattr(other, one)}
+    assert changed == names
 
 
 @pytest.mark.compiler

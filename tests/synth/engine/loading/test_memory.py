@@ -42,17 +42,21 @@ def test_the_published_shape_takes_what_its_parameters_say(full: Demand) -> None
     assert full.codec_frame_work == pytest.approx(5.3e6, rel=0.01)
 
 
-def test_a_plan_grows_by_one_slot_at_a_time(full: Demand) -> None:
+def test_a_plan_grows_by_one_slot_at_a_time_and_its_table_names_every_part(full: Demand) -> None:
     plans = [plan_memory(full, slots=n, codec_frames=64, codec_work=10) for n in (1, 2, 64)]
     assert plans[1].total - plans[0].total == full.slot_bytes
     assert plans[2].total - plans[0].total == 63 * full.slot_bytes
     assert plans[0].total == plans[0].held + plans[0].work + plans[0].parts["reserve"]
-
-
-def test_more_positions_than_the_model_has_are_not_counted() -> None:
-    shape = preset("tiny")
+    shape = preset("tiny")  # more positions than the model has are not counted
     found = find_demand(shape.config, shape.codec, GPU, max_positions=10**6)
     assert found.max_positions == shape.config.text_config.max_seq_len
+
+    plan = plan_memory(full, slots=8, codec_frames=64, codec_work=2_000_000)
+    lines = plan.table().splitlines()
+    assert len(lines) == len(plan.parts) + 1
+    assert any("keys and values of the slots" in line and "2.4 GB" in line for line in lines)
+    assert lines[-1].startswith("8 slots of 2048 positions")
+    assert lines[-1].endswith(gigabytes(plan.total))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -82,20 +86,6 @@ def test_untied_and_wider_shapes_are_predicted(tmp_path: Path) -> None:
 
     parts = ("slow_weights", "fast_weights", "embeddings", "head", "tables")
     predicted = sum(demand.weights[name] for name in parts)
-    assert held_bytes(dual_ar) == pytest.approx(predicted, rel=0.02)
-
-
-def test_tensors_over_the_same_memory_are_held_once() -> None:
-    base = torch.zeros(1000)
+    base = torch.zeros(1000)  # memory that several tensors share is held once
     assert held_bytes([base, base[10:20], {"again": base}], torch.zeros(5)) == 4020
-
-
-def test_the_table_names_every_part_and_the_total(full: Demand) -> None:
-    plan = plan_memory(full, slots=8, codec_frames=64, codec_work=2_000_000)
-
-    lines = plan.table().splitlines()
-
-    assert len(lines) == len(plan.parts) + 1
-    assert any("keys and values of the slots" in line and "2.4 GB" in line for line in lines)
-    assert lines[-1].startswith("8 slots of 2048 positions")
-    assert lines[-1].endswith(gigabytes(plan.total))
+    assert held_bytes(dual_ar) == pytest.approx(predicted, rel=0.02)

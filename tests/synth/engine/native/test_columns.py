@@ -36,27 +36,21 @@ def linear(outputs: int, channels: int, seed: int) -> Tensor:
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("width", [1, 5, 24, 1024])
-def test_a_norm_makes_the_root_mean_square_one(width: int, length: int) -> None:
-    x, weight = numbers(2, width, length) * 3 + 1, numbers(width, seed=1)
-    found = alone(width, norm=NativeNorm(weight, 1e-5))(x)
-    expected = F.rms_norm(x.double().mT, (width,), weight.double(), 1e-5).mT
+@pytest.mark.parametrize("width", [1, 2, 5, 24, 1024])
+def test_a_norm_is_of_the_root_mean_square_and_with_a_bias_of_mean_and_deviation(
+    width: int, length: int
+) -> None:
+    x, weight, bias = numbers(2, width, length) * 3, numbers(width, seed=1), numbers(width, seed=2)
+    found = alone(width, norm=NativeNorm(weight, 1e-5))(x + 1)
+    expected = F.rms_norm((x + 1).double().mT, (width,), weight.double(), 1e-5).mT
     torch.testing.assert_close(found.double(), expected, atol=2e-6, rtol=2e-6)
-
-
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("width", [2, 5, 24, 1024])
-def test_a_norm_with_a_bias_is_of_mean_and_deviation(width: int, length: int) -> None:
-    x = numbers(2, width, length) * 3 + 10
-    weight, bias = numbers(width, seed=1), numbers(width, seed=2)
-
-    found = alone(width, norm=NativeNorm(weight, 1e-6, bias=bias))(x)
-
-    expected = F.layer_norm(x.double().mT, (width,), weight.double(), bias.double(), 1e-6).mT
-    # Where two channels nearly agree, rounding their mean is all that can be seen.
-    torch.testing.assert_close(
-        found.double(), expected, atol=1e-3 if width == 2 else 2e-5, rtol=1e-5
-    )
+    if width > 1:
+        x = x + 10
+        found = alone(width, norm=NativeNorm(weight, 1e-6, bias=bias))(x)
+        expected = F.layer_norm(x.double().mT, (width,), weight.double(), bias.double(), 1e-6).mT
+        # Where two channels nearly agree, rounding their mean is all that can be seen.
+        far = 1e-3 if width == 2 else 2e-5
+        torch.testing.assert_close(found.double(), expected, atol=far, rtol=1e-5)
 
 
 @pytest.mark.parametrize("bias", [None, torch.zeros(24)], ids=["squares", "deviation"])
@@ -127,20 +121,15 @@ def test_codes_are_rows_of_tables_of_any_size_side_by_side(length: int) -> None:
     codes = torch.randint(0, 60, (2, 4, length), generator=generator)
     codes[0, 0, 0], codes[1, 3, -1] = 1 << 40, 49  # far above; within the first table alone
 
-    found = alone(20, first=NativeCodebooks(tables))(codes)
+    books = NativeCodebooks(tables)
+    found = alone(20, first=books)(codes)
 
+    assert all(torch.equal(*pair) for pair in zip(books.tables, tables, strict=True))
     rows = [
         F.embedding(codes[:, row].clamp(max=len(table) - 1), table)
         for row, table in enumerate(tables)
     ]
     assert torch.equal(found, torch.cat(rows, dim=2).mT)
-
-
-def test_tables_stay_what_they_were() -> None:
-    tables = [numbers(size, 5, seed=size) for size in (50, 1, 30)]
-    books = NativeCodebooks(tables)
-    for held, table in zip(books.tables, tables, strict=True):
-        assert torch.equal(held, table)
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -177,15 +166,8 @@ def test_a_gelu_is_the_exact_one() -> None:
     found = alone(1, then=Then.GELUS)(x).double()
     error = (found - F.gelu(x.double())).abs()
     assert bool((error <= 3e-7 * x.double().abs().clamp(min=1)).all())
-
-
-def test_a_gelu_of_what_is_huge_is_itself_or_nothing() -> None:
-    huge = [13.0, 1e10, 1e25, 3e38]
+    huge = [13.0, 1e10, 1e25, 3e38]  # of what is huge it is itself or nothing
     x = torch.tensor([*huge, float("inf"), *(-number for number in huge)]).view(1, 1, -1)
-    found = alone(1, then=Then.GELUS)(x)
-    torch.testing.assert_close(found, x.clamp(min=0), atol=1e-30, rtol=0)
-
-
-def test_a_gelu_of_no_number_is_none() -> None:
+    torch.testing.assert_close(alone(1, then=Then.GELUS)(x), x.clamp(min=0), atol=1e-30, rtol=0)
     bad = torch.tensor([float("nan"), float("-inf")]).view(1, 1, -1)
     assert bool(alone(1, then=Then.GELUS)(bad).isnan().all())

@@ -130,32 +130,21 @@ def test_chunks_are_the_whole_in_every_bit(channels: int, sizes: list[int]) -> N
     assert not room[:, :10].any()
 
 
-def test_a_row_is_the_same_in_every_bit_alone_and_among_others() -> None:
+@pytest.mark.usefixtures("threads")
+def test_neither_neighbours_nor_threads_nor_the_order_in_memory_change_a_bit() -> None:
     unit, x = Unit(24, 3), numbers(5, 24, 2100)
-
     together = unit.compiled(x)
-
     for row in range(5):
         assert torch.equal(unit.compiled(x[row : row + 1])[0], together[row])
     assert torch.equal(unit.compiled(x[:, :, :1000].contiguous()), together[:, :, :1000])
+    assert torch.equal(unit.compiled(x.mT.contiguous().mT), together)
 
-
-@pytest.mark.usefixtures("threads")
-def test_threads_change_no_bit() -> None:
     unit, x = Unit(16, 9), numbers(2, 16, 9000)
     found = []
-
     for count in (1, 2, 5):
         torch.set_num_threads(count)
         found.append(unit.compiled(x))
-
-    assert torch.equal(found[0], found[1])
-    assert torch.equal(found[0], found[2])
-
-
-def test_an_input_in_another_order_is_taken_as_it_is() -> None:
-    unit, x = Unit(8, 1), numbers(1, 50, 8)
-    assert torch.equal(unit.compiled(x.transpose(1, 2)), unit.compiled(x.mT.contiguous()))
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
 
 
 def links(adds: list[int]) -> tuple[list[Convolution], list[Convolution]]:
@@ -173,17 +162,10 @@ def links(adds: list[int]) -> tuple[list[Convolution], list[Convolution]]:
     return chain, apart
 
 
-@pytest.mark.parametrize(
-    "adds",
-    [
-        [1],
-        [1, 1, 1],
-        [0, 2],
-        [0, 0, 2, 1, 0, 2, 1, 0, 2, 1, 0],
-        [0, 2, 0, 2, 0, 2],
-        [0, 1, 1, 0, 2],
-    ],
-)
+ADDS = [[1], [1, 1, 1], [0, 2], [0, 0, 2, 1, 0, 2, 1, 0, 2, 1, 0], [0, 2] * 3, [0, 1, 1, 0, 2]]
+
+
+@pytest.mark.parametrize("adds", ADDS)
 def test_steps_of_a_chain_add_an_input_of_their_own_or_the_one_before_it(adds: list[int]) -> None:
     chain, apart = links(adds)
     inputs = [numbers(batch, 12, length, seed=length) for batch, length in [(2, 90), (1, 700)]]
@@ -209,9 +191,8 @@ def test_steps_of_a_chain_lengthen_what_the_next_ones_take() -> None:
         )
         for place, stride in enumerate(strides)
     ]
-    inputs = [
-        numbers(batch, 12, length, seed=length) for batch, length in [(2, 17), (1, 300), (5, 1)]
-    ]
+    shapes = [(2, 17), (1, 300), (5, 1)]
+    inputs = [numbers(batch, 12, length, seed=length) for batch, length in shapes]
 
     together = convolve(steps, inputs)
 

@@ -39,6 +39,16 @@ def model_of(folder: Path, form: LinearForm, dtype: torch.dtype = torch.float32)
     return model
 
 
+def plain_and_native(folder: Path) -> tuple[DualAR, DualAR]:
+    return model_of(folder, LinearForm.PLAIN), model_of(folder, LinearForm.NATIVE)
+
+
+def native_model(folder: Path, form: str) -> DualAR:
+    """Return a model of compiled frames in float32, bfloat16 or int8."""
+    native = LinearForm.NATIVE_INT8 if form == "int8" else LinearForm.NATIVE
+    return model_of(folder, native, torch.bfloat16 if form == "bfloat16" else torch.float32)
+
+
 def begun(model: DualAR, slots: int, *, longest: int = 60) -> DecodeState:
     """Return running slots behind made-up prompts of different lengths."""
     state = DecodeState.allocate(model, num_slots=slots, max_positions=256)
@@ -81,7 +91,7 @@ def checkpoint(request: pytest.FixtureRequest, golden: GoldenFolder, tmp_path: P
 
 
 def test_frames_are_those_of_the_engine(library: Library, checkpoint: Path) -> None:
-    plain, native = (model_of(checkpoint, form) for form in (LinearForm.PLAIN, LinearForm.NATIVE))
+    plain, native = plain_and_native(checkpoint)
     assert native.native is not None
     assert native.native.library is library
     expected, found = begun(plain, 7), begun(native, 7)
@@ -102,9 +112,7 @@ def test_frames_are_those_of_the_engine(library: Library, checkpoint: Path) -> N
 def test_a_repeated_token_is_replaced_as_the_engine_does(
     library: Library, golden: GoldenFolder
 ) -> None:
-    plain, native = (
-        model_of(golden.checkpoint, form) for form in (LinearForm.PLAIN, LinearForm.NATIVE)
-    )
+    plain, native = plain_and_native(golden.checkpoint)
     expected, found = begun(plain, 20), begun(native, 20)
     said = decode_step(plain, begun(plain, 20)).first_draw
     for state in (expected, found):
@@ -148,9 +156,7 @@ def hidden_states(model: DualAR) -> Tensor:
 def test_a_slot_has_the_same_bits_alone_and_among_others(
     library: Library, golden: GoldenFolder, form: str
 ) -> None:
-    native = LinearForm.NATIVE_INT8 if form == "int8" else LinearForm.NATIVE
-    dtype = torch.bfloat16 if form == "bfloat16" else torch.float32
-    model = model_of(golden.checkpoint, native, dtype)
+    model = native_model(golden.checkpoint, form)
     many, alone = begun(model, 9), begun(model, 1)
     states = model.native
     assert isinstance(states, NativeFrames)
@@ -164,26 +170,30 @@ def test_a_slot_has_the_same_bits_alone_and_among_others(
     assert torch.equal(many.cache.keys[:, 0, :, :end], alone.cache.keys[:, 0, :, :end])
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3, 8])
-def test_any_number_of_threads_gives_the_same_bits(
-    library: Library, golden: GoldenFolder, threads: int
+def test_any_number_of_threads_gives_the_same_bits(library: Library, golden: GoldenFolder) -> None:
+    model = model_of(golden.checkpoint, LinearForm.NATIVE)
+    counts, before = (1, 2, 3, 8), torch.get_num_threads()
+    one, *others = states = [begun(model, 5) for _ in counts]
+    for _ in range(10):
+        for count, state in zip(counts, states, strict=True):
+            torch.set_num_threads(count)
+            decode_step(model, state)
+    torch.set_num_threads(before)
+    for many in others:
+        assert_equal_states(many, one)
+        assert torch.equal(many.cache.keys, one.cache.keys)
+
+
+def test_a_part_of_the_slots_is_computed_and_a_poisoned_one_fails_alone(
+    library: Library, golden: GoldenFolder
 ) -> None:
     model = model_of(golden.checkpoint, LinearForm.NATIVE)
-    one, many, before = begun(model, 5), begun(model, 5), torch.get_num_threads()
+    whole, part = begun(model, 6), begun(model, 6)
+    decode_step(model, whole)
+    decode_step(model, part.bucket(2))  # fewer slots of a state over the same memory
+    assert torch.equal(part.columns[:2], whole.columns[:2])
+    assert part.frame.tolist() == [2, 2, 1, 1, 1, 1]
 
-    for _ in range(10):
-        torch.set_num_threads(1)
-        decode_step(model, one)
-        torch.set_num_threads(threads)
-        decode_step(model, many)
-    torch.set_num_threads(before)
-
-    assert_equal_states(many, one)
-    assert torch.equal(many.cache.keys, one.cache.keys)
-
-
-def test_a_poisoned_slot_fails_alone(library: Library, golden: GoldenFolder) -> None:
-    model = model_of(golden.checkpoint, LinearForm.NATIVE)
     state, sound = begun(model, 5), begun(model, 5)
     state.cache.values[:, 1, :, 0] = float("nan")
 
@@ -195,23 +205,8 @@ def test_a_poisoned_slot_fails_alone(library: Library, golden: GoldenFolder) -> 
     assert torch.equal(made.columns[kept], expected.columns[kept])
 
 
-def test_fewer_slots_of_a_state_are_computed_over_the_same_memory(
-    library: Library, golden: GoldenFolder
-) -> None:
-    model = model_of(golden.checkpoint, LinearForm.NATIVE)
-    whole, part = begun(model, 6), begun(model, 6)
-
-    decode_step(model, whole)
-    decode_step(model, part.bucket(2))
-
-    assert torch.equal(part.columns[:2], whole.columns[:2])
-    assert part.frame.tolist() == [2, 2, 1, 1, 1, 1]
-
-
 def test_a_long_stream_attends_to_all_of_it(library: Library, golden: GoldenFolder) -> None:
-    plain, native = (
-        model_of(golden.checkpoint, form) for form in (LinearForm.PLAIN, LinearForm.NATIVE)
-    )
+    plain, native = plain_and_native(golden.checkpoint)
     expected, found = (begun(model, 3, longest=200) for model in (plain, native))
 
     for _ in range(12):
@@ -227,12 +222,9 @@ def behind_prefix(model: DualAR, state: DecodeState, slots: dict[int, str]) -> N
     starts, kept = [], PrefixCache(10**8)
     for slot, voice in slots.items():
         own, prefix = (
-            torch.randint(
-                size,
-                (1 + model.slow.num_codebooks, length),
-                generator=torch.Generator().manual_seed(seed),
-            )
+            torch.randint(size, (1 + model.slow.num_codebooks, length), generator=generator)
             for seed, length in ((slot, 3 + slot), (sum(map(ord, voice)), 41))
+            for generator in [torch.Generator().manual_seed(seed)]
         )
         for columns in (own, prefix):
             columns[0] = columns[1] + special.semantic_begin
@@ -246,9 +238,7 @@ def behind_prefix(model: DualAR, state: DecodeState, slots: dict[int, str]) -> N
 def test_streams_behind_one_prefix_read_one_copy_of_it_and_get_the_same_bits(
     library: Library, golden: GoldenFolder, form: str
 ) -> None:
-    native = LinearForm.NATIVE_INT8 if form == "int8" else LinearForm.NATIVE
-    dtype = torch.bfloat16 if form == "bfloat16" else torch.float32
-    model = model_of(golden.checkpoint, native, dtype)
+    model = native_model(golden.checkpoint, form)
     voices = {0: "a", 1: "b", 2: "a", 3: "a", 5: "b"}
     states = [DecodeState.allocate(model, num_slots=6, max_positions=256) for _ in range(2)]
     for state in states:

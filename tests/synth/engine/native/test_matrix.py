@@ -10,14 +10,11 @@ from torch import Tensor
 from synth.engine.model.linear import NativeGate, NativeLinear
 from synth.engine.native.library import Library
 from tests.synth.engine.model.test_linear import int8_error
+from tests.synth.engine.native.conftest import numbers
 
 pytestmark = pytest.mark.compiler
 
 FORMS = ["float32", "bfloat16", "int8"]
-
-
-def numbers(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def native(weight: Tensor, bias: Tensor | None, form: str) -> NativeLinear:
@@ -41,39 +38,34 @@ def test_products_are_those_of_pytorch(library: Library, form: str, rows: int) -
     torch.testing.assert_close(found.double(), expected, atol=close, rtol=close)
 
 
+@pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("form", FORMS)
-def test_a_row_is_the_same_in_every_bit_alone_and_among_others(library: Library, form: str) -> None:
+def test_neither_neighbours_nor_threads_change_a_bit(library: Library, form: str) -> None:
     linear = native(numbers(96, 200), None, form)
     x = numbers(41, 200, seed=2).to(linear.dtype)
-
     together = linear(x)
-
     for row in (0, 7, 8, 31, 40):
         assert torch.equal(linear(x[row : row + 1])[0], together[row])
     assert torch.equal(linear(x[5:12]), together[5:12])
 
-
-@pytest.mark.parametrize("form", FORMS)
-def test_threads_change_no_bit(library: Library, form: str) -> None:
     linear = native(numbers(700, 64), None, form)
-    x, before = numbers(9, 64).to(linear.dtype), torch.get_num_threads()
-    found = []
-
+    x, found = numbers(9, 64).to(linear.dtype), []
     for threads in (1, 2, 5):
         torch.set_num_threads(threads)
         found.append(linear(x))
-    torch.set_num_threads(before)
-
-    assert torch.equal(found[0], found[1])
-    assert torch.equal(found[0], found[2])
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+    assert not linear(torch.zeros(2, 64, dtype=linear.dtype)).any()
 
 
-def test_eight_bits_are_as_near_as_those_of_pytorch(library: Library) -> None:
+def test_eight_bits_are_as_near_as_those_of_pytorch_and_take_their_memory(library: Library) -> None:
     weight, x = numbers(256, 512), numbers(16, 512, seed=3)
     exact = F.linear(x.double(), weight.double())
 
     found = NativeLinear(weight, None, int8=True)(x)
 
+    assert NativeLinear(weight, None).num_bytes == 256 * 512 * 4
+    assert NativeLinear(weight.bfloat16(), None).num_bytes == 256 * 512 * 2
+    assert NativeLinear(weight, None, int8=True).num_bytes == 256 * 512
     error = float((found - exact).norm() / exact.norm())
     assert error <= 1.05 * int8_error(weight, x)
 
@@ -108,12 +100,6 @@ def test_a_row_that_is_not_finite_spoils_no_other(
     assert torch.equal(found[kept], expected[kept])
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_row_of_zeros_gives_zeros(library: Library, form: str) -> None:
-    linear = native(numbers(40, 64), None, form)
-    assert not linear(torch.zeros(2, 64, dtype=linear.dtype)).any()
-
-
 @pytest.mark.parametrize("hidden", [16, 40, 57])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_gates_open_as_in_a_feed_forward(library: Library, dtype: torch.dtype, hidden: int) -> None:
@@ -134,10 +120,3 @@ def test_far_gates_are_shut_or_open(library: Library) -> None:
     gate = torch.tensor([[-400.0], [400.0], [0.0]])
     both = NativeGate(gate, torch.ones(3, 1))
     assert both.gated(torch.ones(1, 1)).tolist() == [[0.0, 400.0, 0.0]]
-
-
-def test_the_memory_of_a_matrix_is_that_of_its_numbers(library: Library) -> None:
-    weight = numbers(64, 128)
-    assert NativeLinear(weight, None).num_bytes == 64 * 128 * 4
-    assert NativeLinear(weight.bfloat16(), None).num_bytes == 64 * 128 * 2
-    assert NativeLinear(weight, None, int8=True).num_bytes == 64 * 128
