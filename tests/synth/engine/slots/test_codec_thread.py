@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from synth.contract import FinishReason, SegmentAudio
+from synth.contract import FinishReason, SegmentAudio, Timings
 from synth.engine.codec.halves import CodecDecoder
 from synth.engine.codec.load import uses_kernels
 from synth.engine.codec.streams import ChunkSchedule, keep_eager
@@ -55,9 +55,7 @@ def finished(num_frames: int, *, seed: int = 0, priority: int = 0) -> FinishedCo
         reason=FinishReason.END,
         future=Future(),
         priority=priority,
-        queue_seconds=0.0,
-        prefill_seconds=0.0,
-        decode_seconds=0.0,
+        timings=Timings(0.0, 0.0, 0.0, 0.0),
     )
 
 
