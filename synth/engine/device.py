@@ -89,7 +89,6 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def free_cached_memory(device: torch.device) -> None:
-    """Give back what torch's allocator keeps for later."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
 

@@ -220,7 +220,6 @@ class Engine:
         return self._threads.slots.is_busy or self._threads.encoding.is_busy
 
     def describe(self) -> dict[str, Any]:
-        """Return what pages and logs show of this engine."""
         model = self._models.dual_ar
         return {
             "device": self.device,

@@ -29,7 +29,6 @@ class Preset:
 
     @cached_property
     def config(self) -> LMConfig:
-        """Return the language model's configuration, parsed as that of a checkpoint is."""
         return parse_config(self.lm)
 
     @property

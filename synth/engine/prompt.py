@@ -275,7 +275,6 @@ def _digest(references: Sequence[Reference]) -> bytes:
 
 
 def prompt_builder(model: DualAR, tokenizer: Tokenizer, compat: Compat = PRODUCT) -> PromptBuilder:
-    """Return the builder of this model's prompts."""
     return PromptBuilder(
         tokenizer,
         num_codebooks=model.slow.num_codebooks,

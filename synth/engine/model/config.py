@@ -168,7 +168,6 @@ def _block_sizes(section: _Section, base: TextConfig | None) -> dict[str, Any]:
 
 
 def _check_heads(config: TransformerConfig, section: _Section) -> None:
-    """Refuse head counts no attention can be built from, and an odd rotary dimension."""
     for ok, sentence in (
         (config.dim % config.n_head == 0, "dim is not a multiple of n_head"),
         (config.n_local_heads > 0, "n_local_heads is not positive"),

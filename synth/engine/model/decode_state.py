@@ -142,7 +142,6 @@ class DecodeState:
 
     @property
     def num_bytes(self) -> int:
-        """Return the memory that the slots hold on the device, in bytes."""
         own = sum(value.nbytes for _, value in self._items() if isinstance(value, Tensor))
         return own + self.cache.num_bytes + self.fast_cache.num_bytes
 

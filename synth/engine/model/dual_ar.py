@@ -274,7 +274,6 @@ class SlowAR(nn.Module):
         return rms_norm(x, self.norm.weight, self.norm_eps)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return the logits [..., R] of the rows that may be drawn, in the model's dtype."""
         return self.head(hidden)
 
 

@@ -75,7 +75,6 @@ class StepRunner:
         *,
         length: int | None = None,
     ) -> None:
-        """Prepare to advance a state; captured steps are by their slots, each with its seconds."""
         self._model, self._state, self._length = model, state, length
         self._captured = captured
         self.buckets: Sequence[int] = sorted(captured or bucket_sizes(state))
@@ -196,7 +195,6 @@ class CudaGraphs:
         self._pool: _POOL_HANDLE | None = None  # of the graphs captured; one that failed has none
 
     def capture(self, run: Callable[[], StepOutput]) -> CapturedStep:
-        """Capture a step; see GraphBackend."""
         pool = self._pool or torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph(keep_graph=True)  # kept, so that its nodes can be counted
         torch.cuda.synchronize(self._device)

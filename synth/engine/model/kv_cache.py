@@ -118,7 +118,6 @@ class KVCache(Cache):
         self.values[:, slot, :, : values.shape[2]] = values
 
     def move(self, source: int, target: int, length: int) -> None:
-        """Copy a stream's first positions over those of another stream."""
         for cache in (self.keys, self.values):
             cache[:, target, :, :length] = cache[:, source, :, :length]
 
@@ -153,7 +152,6 @@ class FrameCache(Cache):
 
     @cached_property
     def places(self) -> list[list[FramePlace]]:
-        """Return the views of each position, for each layer."""
         return [
             [
                 FramePlace(

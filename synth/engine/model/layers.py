@@ -283,7 +283,6 @@ class Block(nn.Module):
         return self.attention, self.feed_forward, self.attention_norm.weight, self.ffn_norm.weight
 
     def project(self, x: Tensor, rope: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return q, k, v of the normalised input; shapes as in `Attention.project`."""
         attention, _, weight, _ = self._final or self._parts
         return attention.project(rms_norm(x, weight, self.norm_eps), rope, self.norm_eps)
 

@@ -51,7 +51,6 @@ class LinearForm(enum.StrEnum):
 
     @property
     def is_native(self) -> bool:
-        """Return whether matrices are laid out for compiled frames."""
         return self in (LinearForm.NATIVE, LinearForm.NATIVE_INT8)
 
 

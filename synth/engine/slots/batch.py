@@ -59,7 +59,6 @@ class SlotBatch:
 
     @property
     def running(self) -> list[RunningSlot]:
-        """Return the requests in slots, in the order of the slots."""
         return [running for running in self._slots if running is not None]
 
     @property

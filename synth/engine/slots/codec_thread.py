@@ -333,14 +333,12 @@ class CodecThread:
                 self._decode_segments()
 
     def _wait_for_work(self) -> bool:
-        """Block until there is something to do; False when the thread shall end."""
         with self._changed:
             while not (self._closed or self._chunks or (self._segments and not self._pauses)):
                 self._changed.wait()
             return not self._closed
 
     def _serve_streams(self) -> None:
-        """Decode the chunks that wait, one of each stream in a pass."""
         while True:
             with self._changed:
                 chunks = [chunk for chunk in self._chunks if not chunk.future.done()]
@@ -362,7 +360,6 @@ class CodecThread:
             raise EngineClosedError(_CLOSED)
 
     def _decode_segments(self) -> None:
-        """Decode one pass of finished segments, with gaps while there are streams."""
         with self._changed:
             self._segments = [item for item in self._segments if not item.future.done()]
             if self._pauses or not self._segments:

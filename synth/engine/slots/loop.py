@@ -103,7 +103,6 @@ class SlotLoop:
             self._wake.notify()
 
     def wake(self) -> None:
-        """Have the thread check again whether there is something to do."""
         with self._wake:
             self._wake.notify()
 
@@ -148,7 +147,6 @@ class SlotLoop:
                     self._use_fewer_slots()
 
     def _wait_for_work(self) -> bool:
-        """Block until there is something to do; False when the loop shall end."""
         with self._wake:
             while not (
                 self._closed
@@ -242,7 +240,6 @@ class SlotLoop:
         return taken
 
     def _advance(self) -> None:
-        """Compute one frame, and read the slots' status when it is time."""
         running = self.batch.running
         if not running:
             self._unread = None
@@ -279,7 +276,6 @@ class SlotLoop:
                 self._send_chunks(running, frames)
 
     def _send_chunks(self, running: RunningSlot, frames: int) -> None:
-        """Give the codec the chunks of a stream that are complete."""
         live, future = running.request.live, running.request.future
         assert live is not None
         while size := live.next_chunk(frames):
@@ -345,7 +341,6 @@ class SlotLoop:
             self._queue.push_front(affected)
 
     def _fail_all(self, error: Exception) -> None:
-        """End what is in slots with an error that nobody foresaw."""
         for request in [*(slot.request for slot in self.batch.running), *self._starting]:
             resolve(request.future, error)
         self._release_all()

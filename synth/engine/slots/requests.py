@@ -52,7 +52,6 @@ class LiveAudio:
         return self._wanted if num_frames - self.num_handed >= self._wanted else 0
 
     def note_handed(self, codes: Tensor) -> None:
-        """Remember the codes of a chunk that goes to the codec."""
         self._handed.append(codes)
         self.num_handed += codes.shape[1]
         self._wanted = next(self._sizes)
@@ -65,7 +64,6 @@ class LiveAudio:
         return torch.equal(handed, codes[:, : handed.shape[1]])
 
     def give(self, wave: AudioArray) -> None:
-        """Hand the next samples to the listener."""
         self.waves.append(wave)
         self._on_audio(wave)
 
@@ -284,7 +282,6 @@ class SlotLimit:
         return still_used > 0 or failed > 1
 
     def note_frame(self) -> None:
-        """Count a frame that all slots in use got."""
         if self.now == self.most:
             return
         self._frames += 1
