@@ -201,7 +201,6 @@ def key_of(inputs: TakeInputs) -> str:
 
 
 def key_of_voices(references: Collection[Reference]) -> VoicesKey:
-    """Return the part of a content key that references make."""
     codes = [one.codes.astype("<i2", order="C", copy=False) for one in references]
     digests = [hashlib.sha256(f"{one.shape}".encode() + one.tobytes()).hexdigest() for one in codes]
     return [[digest, one.text] for digest, one in zip(digests, references, strict=True)]

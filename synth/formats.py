@@ -79,7 +79,6 @@ class AudioFormat:
 
     @property
     def chapters_as(self) -> str:
-        """Return the format that the chapters of a book are encoded in."""
         return self.spliced_from or self.name
 
     def book_rate(self, sample_rate: int) -> int:
@@ -152,7 +151,6 @@ LOSSY = tuple(name for name, one in FORMATS.items() if one.bit_rates is not None
 
 
 def bit_rate_ranges() -> str:
-    """Return which bit rates the lossy formats have, in words."""
     return ", ".join(
         f"{name} {_range_of(one.bit_rates)}" for name, one in FORMATS.items() if one.bit_rates
     )

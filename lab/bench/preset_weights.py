@@ -143,7 +143,7 @@ class SpecialToken:
 
 
 class ByteTokenizer:
-    """Know a preset's vocabulary, as `synth.engine.prompt.Backend` says."""
+    """Know a preset's vocabulary, with the methods of `tokenizers.Tokenizer`."""
 
     def __init__(self, preset: Preset) -> None:
         self._special = dict(preset.special_tokens)

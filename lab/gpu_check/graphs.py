@@ -15,7 +15,7 @@ from synth.contract import Sampling
 from synth.engine.model.decode import StepOutput
 from synth.engine.model.decode_state import DecodeState
 from synth.engine.model.dual_ar import DualAR
-from synth.engine.model.graphs import EagerSteps, GraphBackend, StepRunner, capture_steps
+from synth.engine.model.graphs import GraphBackend, StepRunner, capture_steps
 from synth.engine.model.prefill import SlotPrompt, prefill
 from synth.engine.presets import preset
 
@@ -50,7 +50,7 @@ def compare_runs(model: DualAR, backend: GraphBackend) -> Found:
     states = [DecodeState.allocate(model, num_slots=SLOTS, max_positions=POSITIONS) for _ in "ab"]
     graphs = capture_steps(model, states[1], backend)
     length = states[0].cache.num_positions
-    eager = EagerSteps(model, states[0], length=length)
+    eager = StepRunner(model, states[0], length=length)
     frames: dict[int, int] = {}
     different: dict[int, list[str]] = {}
     for bucket, made, replayed in _play(model, states, eager, graphs):

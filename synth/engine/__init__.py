@@ -19,7 +19,6 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Return a public name, from the module that it is of."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)

@@ -45,9 +45,7 @@ class DeviceLane:
 
     def mark(self) -> torch.cuda.Event | None:
         """Return an event that has come when all work begun so far in the lane is done."""
-        if self._stream is None:
-            return None
-        return new_event(self._stream)
+        return None if self._stream is None else new_event(self._stream)
 
     def wait_for(self, mark: torch.cuda.Event | None) -> None:
         """Put work that follows behind another lane's mark, without waiting here."""
@@ -91,7 +89,6 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def free_cached_memory(device: torch.device) -> None:
-    """Give back what torch's allocator keeps for later."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
@@ -103,11 +100,7 @@ class HostCopy:
     """
 
     def __init__(self, device: torch.device, *, buffered: bool | None = None) -> None:
-        """Prepare the copy; the buffer grows with what it is given.
-
-        Args:
-            buffered: go through the buffer, by default on CUDA.
-        """
+        """Prepare the copy, which goes through the buffer on CUDA or where that is asked for."""
         self._device = device
         self._is_buffered = device.type == "cuda" if buffered is None else buffered
         self._buffer = torch.empty(0, dtype=torch.uint8)
@@ -118,40 +111,26 @@ class HostCopy:
         What was put on the current stream before has come; work put there later is not waited for.
         """
         if not self._is_buffered:
-            return [np.array(_on_host(tensor).numpy()) for tensor in tensors]
-        views = self._views(tensors)
-        for view, tensor in zip(views, tensors, strict=True):
-            view.copy_(tensor, non_blocking=True)
-        self._wait()
-        return [np.array(view.numpy()) for view in views]
-
-    def _views(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return a part of the buffer for each tensor, as large and of its kind."""
-        sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
+            return [np.array(tensor.cpu().numpy()) for tensor in tensors]
         starts = [0]
-        for size in sizes:
-            starts.append(starts[-1] + math.ceil(size / _ALIGNMENT) * _ALIGNMENT)
+        for tensor in tensors:
+            starts.append(starts[-1] + math.ceil(tensor.nbytes / _ALIGNMENT) * _ALIGNMENT)
+        on_cuda = self._device.type == "cuda"
         if starts[-1] > self._buffer.numel():
             room = max(_LEAST_BYTES, 1 << (starts[-1] - 1).bit_length())
-            pinned = self._device.type == "cuda"
-            self._buffer = torch.empty(room, dtype=torch.uint8, pin_memory=pinned)
-        parts = (self._buffer[a : a + n] for a, n in zip(starts, sizes, strict=False))
-        return [
-            part.view(tensor.dtype).view(tensor.shape)
-            for part, tensor in zip(parts, tensors, strict=True)
+            self._buffer = torch.empty(room, dtype=torch.uint8, pin_memory=on_cuda)
+        views = [
+            self._buffer[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+            for start, tensor in zip(starts, tensors, strict=False)
         ]
-
-    def _wait(self) -> None:
-        if self._device.type == "cuda":
+        for view, tensor in zip(views, tensors, strict=True):
+            view.copy_(tensor, non_blocking=True)
+        if on_cuda:
             # The thread sleeps meanwhile: a core that spins is one that the frames' thread lacks.
             event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]  # torch's own
             event.record(torch.cuda.current_stream(self._device))
             event.synchronize()
-
-
-def _on_host(tensor: Tensor) -> Tensor:
-    """Return a tensor of the host, a copy of one that is elsewhere."""
-    return tensor if tensor.device.type == "cpu" else tensor.cpu()
+        return [np.array(view.numpy()) for view in views]
 
 
 _NO_LIMIT = 1 << 60  # how the older interface spells it: the largest whole number of pages
@@ -182,28 +161,24 @@ def find_memory(device: torch.device, *, root: Path = Path("/")) -> DeviceMemory
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         return DeviceMemory(free, total, str(device))
-    found = [_machine(root), *_groups(root)]
+    found = [_find_machine(root), *_find_groups(root)]
     tightest = min(found, key=lambda memory: memory.free)
     return DeviceMemory(tightest.free, min(memory.total for memory in found), tightest.source)
 
 
-def _machine(root: Path) -> DeviceMemory:
+def _find_machine(root: Path) -> DeviceMemory:
     """Return the machine's own memory; all of it where the system does not say what is free."""
-    lines = _lines(root / "proc" / "meminfo")
-    if "MemTotal" not in lines or "MemAvailable" not in lines:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return DeviceMemory(total, total, "this machine")
-    total, free = lines["MemTotal"] * 1024, lines["MemAvailable"] * 1024
+    numbers = _read_numbers(root / "proc" / "meminfo")
+    if "MemTotal" in numbers and "MemAvailable" in numbers:
+        total, free = numbers["MemTotal"] * 1024, numbers["MemAvailable"] * 1024
+    else:
+        total = free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return DeviceMemory(free, total, "this machine")
 
 
-def _groups(root: Path) -> Iterator[DeviceMemory]:
+def _find_groups(root: Path) -> Iterator[DeviceMemory]:
     """Yield the limits of the control groups of this process, from its own to the outermost."""
-    try:
-        content = (root / "proc" / "self" / "cgroup").read_text(encoding="utf-8")
-    except OSError:
-        return
-    for line in content.splitlines():
+    for line in _read(root / "proc" / "self" / "cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if number == "0" and not controllers:
@@ -213,43 +188,31 @@ def _groups(root: Path) -> Iterator[DeviceMemory]:
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
         else:
             continue
-        for folder in _upwards(base, path):
-            limit, used = _number(folder / names[0]), _number(folder / names[1])
-            if limit is None or used is None or limit >= _NO_LIMIT:
-                continue
-            used -= _file_pages(folder / "memory.stat", names[2])
-            free = max(limit - max(used, 0), 0)
-            yield DeviceMemory(free, limit, "this container")
+        # A group's folder and those above it; inside a container some are not to be seen.
+        parts = [part for part in path.split("/") if part and part != ".."]
+        for count in range(len(parts), -1, -1):
+            folder = base.joinpath(*parts[:count])
+            limit, used = (_read(folder / name).strip() for name in names[:2])
+            if not limit.isdigit() or not used.isdigit() or int(limit) >= _NO_LIMIT:
+                continue  # unreadable, or without a limit
+            stat = _read_numbers(folder / "memory.stat")
+            pages = [stat.get(f"{names[2]}{kind}_file", 0) for kind in ("inactive", "active")]
+            free = max(int(limit) - max(int(used) - sum(pages), 0), 0)
+            yield DeviceMemory(free, int(limit), "this container")
 
 
-def _upwards(base: Path, path: str) -> Iterator[Path]:
-    """Yield a group's folder and those above it; inside a container some are not to be seen."""
-    parts = [part for part in path.split("/") if part and part != ".."]
-    for count in range(len(parts), -1, -1):
-        yield base.joinpath(*parts[:count])
-
-
-def _file_pages(path: Path, prefix: str) -> int:
-    found = _lines(path)
-    return found.get(f"{prefix}inactive_file", 0) + found.get(f"{prefix}active_file", 0)
-
-
-def _lines(path: Path) -> dict[str, int]:
-    """Return the numbers of a file with a name and a number in each line; empty if unreadable."""
+def _read(path: Path) -> str:
+    """Return a file's text, empty if it cannot be read."""
     try:
-        rows = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
+        return path.read_text(encoding="utf-8")
     except OSError:
-        return {}
+        return ""
+
+
+def _read_numbers(path: Path) -> dict[str, int]:
+    """Return the numbers of a file with a name and a number in each line."""
+    rows = [line.split() for line in _read(path).splitlines()]
     return {row[0].rstrip(":"): int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}
-
-
-def _number(path: Path) -> int | None:
-    """Return a file's number; None where it is missing or says that there is no limit."""
-    try:
-        text = path.read_text(encoding="utf-8").strip()
-    except OSError:
-        return None
-    return int(text) if text.isdigit() else None
 
 
 def trim_heap() -> None:

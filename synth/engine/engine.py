@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from functools import partial
@@ -18,7 +17,6 @@ from synth.contract import (
     MAX_TOP_K,
     AudioArray,
     CodesArray,
-    EngineClass,
     Reference,
     RenderSpec,
     Sampling,
@@ -37,7 +35,7 @@ from synth.engine.loading.engine_config import EngineConfig
 from synth.engine.loading.loaded_models import LoadedModels, check_folder, engine_class, load_models
 from synth.engine.loading.memory import MemoryPlan, held_bytes, memory_report
 from synth.engine.model.decode_state import DecodeState
-from synth.engine.model.graphs import EagerSteps, StepRunner, capture_steps, find_backend
+from synth.engine.model.graphs import StepRunner, capture_steps, find_backend
 from synth.engine.model.prefill import PrefixCache, PrefixKeys
 from synth.engine.prompt import PromptParts, prompt_builder
 from synth.engine.slots.batch import SlotBatch
@@ -66,12 +64,18 @@ class Engine:
         Without a plan one is made for what the device has left; SlotsDoNotFitError as there.
         """
         self.config = config
+        self.engine_class = engine_class(config, models)
+        self.model_fingerprint = models.model_fingerprint
+        self.codec_fingerprint = models.codec_fingerprint
+        self.resampler = models.resampler_name
+        self.sample_rate = models.sample_rate  # of rendered audio, in Hz
+        self.frame_rate = self.sample_rate / models.decoder.config.hop_length  # frames a second
+        self.device = str(models.device)
         self._models = models
         self._plan = plan_loaded(config, models) if plan is None else plan
         self._threads = EngineThreads(config, models, self._plan)
         keys = PrefixKeys.of(models.model_fingerprint, models.dual_ar, self._threads.state)
         self._prompts = PromptParts(prompt_builder(models.dual_ar, models.tokenizer), keys)
-        self._class = engine_class(config, models)
         self._held_bytes = held_bytes(models, self._threads)
         logger.info(
             "engine memory: slots=%d max_positions=%d predicted_held_bytes=%d held_bytes=%d "
@@ -154,11 +158,9 @@ class Engine:
         Raises:
             EngineError: what is wrong with the request; what ends it later is raised by iterating.
         """
-        live = LiveAudio(chunks or ChunkSchedule(first=_FIRST_CHUNK))
         request = self._request(spec, priority, deadline_seconds)
-        request.live = live
-        future = self._threads.slots.submit(request)
-        return AudioStream(live, future, self.sample_rate)
+        request.live = live = LiveAudio(chunks or ChunkSchedule(first=_FIRST_CHUNK))
+        return AudioStream(live, self._threads.slots.submit(request), self.sample_rate)
 
     def encode_reference(self, waveform: npt.NDArray[np.floating], sample_rate: int) -> CodesArray:
         """Return the codes of a reference clip, int16 [K, T], one frame for each hop begun.
@@ -190,45 +192,10 @@ class Engine:
         rng = np.random.default_rng(0)
         noise = rng.normal(0, 0.05, _WARM_UP_RATE).astype(np.float32)
         reference = Reference("Warm up.", self.encode_reference(noise, _WARM_UP_RATE))
-        sampling = Sampling(max_frames=_WARM_UP_FRAMES)
-        spec = RenderSpec("Warm up.", reference, sampling)
+        spec = RenderSpec("Warm up.", reference, Sampling(max_frames=_WARM_UP_FRAMES))
         self.render(spec)
         for _ in self.stream(spec):
             pass
-
-    @property
-    def model_fingerprint(self) -> str:
-        """Return the digest of LM weights, tokenizer and prompt version."""
-        return self._models.model_fingerprint
-
-    @property
-    def engine_class(self) -> EngineClass:
-        """Return all of this engine that the sound of its takes depends on."""
-        return self._class
-
-    @property
-    def codec_fingerprint(self) -> str:
-        """Return the digest of what a voice's codes depend on besides its clip."""
-        return self._models.codec_fingerprint
-
-    @property
-    def resampler(self) -> str:
-        return self._models.resampler_name
-
-    @property
-    def sample_rate(self) -> int:
-        """Return the rate of rendered audio in Hz."""
-        return self._models.sample_rate
-
-    @property
-    def frame_rate(self) -> float:
-        """Return the code frames of one second."""
-        return self.sample_rate / self._models.decoder.config.hop_length
-
-    @property
-    def device(self) -> str:
-        """Return the device's name, such as cpu or cuda:0."""
-        return str(self._models.device)
 
     @property
     def slots(self) -> int:
@@ -253,7 +220,6 @@ class Engine:
         return self._threads.slots.is_busy or self._threads.encoding.is_busy
 
     def describe(self) -> dict[str, Any]:
-        """Return what pages and logs show of this engine."""
         model = self._models.dual_ar
         return {
             "device": self.device,
@@ -266,8 +232,8 @@ class Engine:
             "torch": torch.__version__,
             "slots": self.slots,
             **self._threads.describe(),
-            "backend": self._class.backend,
-            "sampler_version": self._class.sampler,
+            "backend": self.engine_class.backend,
+            "sampler_version": self.engine_class.sampler,
             "model_fingerprint": self.model_fingerprint,
             "codec_fingerprint": self.codec_fingerprint,
             "memory": memory_report(self._plan, self._models.device, self._held_bytes),
@@ -287,21 +253,19 @@ class Engine:
             raise InvalidSpecError(
                 f"A deadline must be more than 0 seconds, not {deadline_seconds} s."
             )
-        prefix, own = self._prompts.prefix(spec.references), self._prompts.own(spec.text)
-        positions = prefix.columns.shape[1] + own.shape[1]
-        limit = self._threads.state.max_positions - spec.sampling.max_frames
-        if positions > limit:
-            raise PromptTooLongError(positions=positions, limit=max(limit, 0))
-        now = time.monotonic()
-        return SlotRequest(
+        prefix = self._prompts.prefix(spec.references)
+        request = SlotRequest(
             prefix=prefix.columns,
-            own=own,
+            own=self._prompts.own(spec.text),
             voice=prefix.key,
             sampling=spec.sampling,
             priority=priority,
-            deadline=None if deadline_seconds is None else now + deadline_seconds,
-            deadline_seconds=deadline_seconds or 0.0,
+            deadline_seconds=deadline_seconds,
         )
+        limit = self._threads.state.max_positions - spec.sampling.max_frames
+        if request.positions > limit:
+            raise PromptTooLongError(positions=request.positions, limit=max(limit, 0))
+        return request
 
 
 class EngineThreads:
@@ -330,12 +294,16 @@ class EngineThreads:
             pass_frames=plan.codec_frames,
             most_waiting=WAITING_FRAMES_PER_SLOT * plan.slots,
             is_strict=config.strict,
-            num_threads=_codec_threads(models.device),
+            # On a CPU half of the frames', with which it shares cores: on two cores segments took
+            # as long with one or two threads for either, within what the machine varies by; with
+            # half the codec takes the frames' cores from them less often.
+            num_threads=max(torch.get_num_threads() // 2, 1) if models.device.type == "cpu" else 0,
             on_progress=lambda: self.slots.wake(),
         )
         self.encoding = EncodeThread(self.codec, models.device)
-        runner: StepRunner = EagerSteps(models.dual_ar, self.state)
-        if backend is not None:
+        if backend is None:
+            runner = StepRunner(models.dual_ar, self.state)
+        else:
             runner = capture_steps(models.dual_ar, self.state, backend)
             self.codec.record_streams(ChunkSchedule(first=1))
         batch = SlotBatch(models.dual_ar, self.state, self.prefixes, runner)
@@ -346,7 +314,6 @@ class EngineThreads:
         self.slots.start()
 
     def describe(self) -> dict[str, Any]:
-        """Return how far the threads are and what they keep, for pages and logs."""
         batch = self.slots.batch
         return {
             "slots_in_use": batch.num_running,
@@ -369,20 +336,8 @@ class EngineThreads:
         }
 
     def close(self) -> None:
-        """Stop the threads; what is unfinished ends with EngineClosedError."""
-        self.slots.close()
-        self.codec.close()
-        self.encoding.close()
-        self.counter.close()
-
-
-def _codec_threads(device: torch.device) -> int:
-    """Return torch's threads for the codec: half of the frames' on a CPU, where both share cores.
-
-    On two cores segments took as long with one or two threads for either, within what the machine
-    varies by; with half the codec takes the frames' cores from them less often.
-    """
-    return max(torch.get_num_threads() // 2, 1) if device.type == "cpu" else 0
+        for part in (self.slots, self.codec, self.encoding, self.counter):
+            part.close()
 
 
 class EncodeThread:
@@ -393,7 +348,6 @@ class EncodeThread:
     """
 
     def __init__(self, codec: CodecThread, device: torch.device) -> None:
-        """Prepare the thread; it begins with the first call."""
         self._codec, self._device = codec, device
         self._lane = DeviceLane(device, is_urgent=False)
         self._pool = ThreadPoolExecutor(1, "engine-encode")
@@ -413,9 +367,8 @@ class EncodeThread:
         try:
             future = self._pool.submit(self._encode, encode)
         except RuntimeError as error:
-            raise EngineClosedError(
-                "The engine is closed; another worker can encode this clip."
-            ) from error
+            message = "The engine is closed; another worker can encode this clip."
+            raise EngineClosedError(message) from error
         with self._lock:
             self._unfinished += 1
         future.add_done_callback(self._note_done)

@@ -84,7 +84,6 @@ class DeadlineExceededError(EngineError):
             f"The deadline of {seconds:g} s passed {where}; allow more time, or submit less "
             "at once."
         )
-        self.seconds = seconds
 
 
 class EngineClosedError(EngineError):

@@ -29,7 +29,6 @@ class Preset:
 
     @cached_property
     def config(self) -> LMConfig:
-        """Return the language model's configuration, parsed as that of a checkpoint is."""
         return parse_config(self.lm)
 
     @property
@@ -54,12 +53,29 @@ def preset(name: str) -> Preset:
     return PRESETS[name]
 
 
+def _sizes(
+    dim: int, n_layer: int, intermediate_size: int, heads: tuple[int, int, int]
+) -> dict[str, Any]:
+    n_head, n_local_heads, head_dim = heads
+    return {
+        "dim": dim,
+        "n_layer": n_layer,
+        "intermediate_size": intermediate_size,
+        "n_head": n_head,
+        "n_local_heads": n_local_heads,
+        "head_dim": head_dim,
+        "attention_qkv_bias": False,
+        "attention_o_bias": False,
+    }
+
+
 def _lm(
     vocab_size: int, codes: int, text: Mapping[str, Any], audio: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """Return a config.json; `text` and `audio` hold the sizes, the rest is as published."""
     begin = vocab_size - PADDING_ROWS - codes
-    switches = {"attention_qkv_bias": False, "attention_o_bias": False}
+    own = {"rope_base": 1_000_000, "norm_eps": 1e-6, "max_seq_len": 32_768}
+    own |= {"attention_qk_norm": True, "tie_word_embeddings": True}
     return MappingProxyType(
         {
             "model_type": MODEL_TYPE,
@@ -67,21 +83,11 @@ def _lm(
             "semantic_start_token_id": begin,
             "semantic_end_token_id": begin + codes - 1,
             "eos_token_id": begin + IM_END,
-            "text_config": {
-                "vocab_size": vocab_size,
-                "rope_base": 1_000_000,
-                "norm_eps": 1e-6,
-                "max_seq_len": 32_768,
-                "attention_qk_norm": True,
-                "tie_word_embeddings": True,
-                **switches,
-                **text,
-            },
+            "text_config": {"vocab_size": vocab_size, **own, **text},
             "audio_decoder_config": {
                 "vocab_size": codes,
                 "num_codebooks": 10,
                 "attention_qk_norm": False,
-                **switches,
                 **audio,
             },
         }
@@ -114,44 +120,29 @@ def _codec(width: int, codebook_dim: int, semantic: int, residual: int) -> Codec
     )
 
 
-def _heads(n_head: int, n_local_heads: int, head_dim: int) -> dict[str, int]:
-    return {"n_head": n_head, "n_local_heads": n_local_heads, "head_dim": head_dim}
-
-
+_TINY, _MID, _FULL = (4, 2, 16), (12, 4, 64), (32, 8, 128)
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
-        "tiny": Preset(
-            "tiny",
-            "two layers of 64: to try a command quickly; its figures mean nothing",
-            _lm(
-                1024,
-                256,
-                {"dim": 64, "n_layer": 2, "intermediate_size": 160, **_heads(4, 2, 16)},
-                {"dim": 64, "n_layer": 2, "intermediate_size": 96, **_heads(4, 2, 16)},
+        one.name: one
+        for one in (
+            Preset(
+                "tiny",
+                "two layers of 64: to try a command quickly; its figures mean nothing",
+                _lm(1024, 256, _sizes(64, 2, 160, _TINY), _sizes(64, 2, 96, _TINY)),
+                _codec(4, 4, 256, 64),
             ),
-            _codec(4, 4, 256, 64),
-        ),
-        "mid": Preset(
-            "mid",
-            "slow 14 x 768, fast 4 x 768, codec of quarter width: for figures on a CPU",
-            _lm(
-                20_480,
-                4096,
-                {"dim": 768, "n_layer": 14, "intermediate_size": 2304, **_heads(12, 4, 64)},
-                {"dim": 768, "n_layer": 4, "intermediate_size": 1152, **_heads(12, 4, 64)},
+            Preset(
+                "mid",
+                "slow 14 x 768, fast 4 x 768, codec of quarter width: for figures on a CPU",
+                _lm(20_480, 4096, _sizes(768, 14, 2304, _MID), _sizes(768, 4, 1152, _MID)),
+                _codec(16, 8, 4096, 1024),
             ),
-            _codec(16, 8, 4096, 1024),
-        ),
-        "full": Preset(
-            "full",
-            "the published S2-Pro shape, 4.56 billion parameters: for figures on a GPU",
-            _lm(
-                155_776,
-                4096,
-                {"dim": 2560, "n_layer": 36, "intermediate_size": 9728, **_heads(32, 8, 128)},
-                {"dim": 2560, "n_layer": 4, "intermediate_size": 9728, **_heads(32, 8, 128)},
+            Preset(
+                "full",
+                "the published S2-Pro shape, 4.56 billion parameters: for figures on a GPU",
+                _lm(155_776, 4096, _sizes(2560, 36, 9728, _FULL), _sizes(2560, 4, 9728, _FULL)),
+                _codec(64, 8, 4096, 1024),
             ),
-            _codec(64, 8, 4096, 1024),
-        ),
+        )
     }
 )

@@ -10,10 +10,11 @@ import hashlib
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,35 +32,15 @@ _SPECIAL_SPELLING = re.compile(r"<\|.*\|>", re.DOTALL)
 _USED_TOKENS = ("<|im_start|>", "<|im_end|>", "<|voice|>")
 
 
-class Backend(Protocol):
-    """Know a vocabulary, as the library's tokenizers do; a preset has a small one of its own."""
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> Any:
-        """Return an object whose `ids` are the text's, special tokens by their spelling."""
-        ...
-
-    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
-        """Return the text of ids."""
-        ...
-
-    def get_vocab(self, *, with_added_tokens: bool) -> Mapping[str, int]:
-        """Return every token's id."""
-        ...
-
-    def get_added_tokens_decoder(self) -> Mapping[int, Any]:
-        """Return the added tokens by id; each has `content` and `special`."""
-        ...
-
-    def token_to_id(self, token: str) -> int | None:
-        """Return a token's id, None where there is no such token."""
-        ...
-
-
 class Tokenizer:
     """Encode the prompt's own pieces and, apart from them, text that people wrote."""
 
-    def __init__(self, backend: Backend) -> None:
-        """Look the special ids up by name; raise CheckpointError when one is missing."""
+    def __init__(self, backend: Any) -> None:
+        """Look the special ids up by name; raise CheckpointError when one is missing.
+
+        Args:
+            backend: a `tokenizers.Tokenizer`, or a preset's small one with the same methods.
+        """
         self._backend = backend
         self.special = _find_special_ids(backend)
         reserved = {
@@ -93,7 +74,7 @@ class Tokenizer:
                 "install the extra `engine`."
             ) from error
         try:
-            backend: Backend = Library.from_file(str(path))
+            backend = Library.from_file(str(path))
         except Exception as error:  # the library raises bare Exception for every broken file
             raise CheckpointError(f"{path} cannot be read: {error}.") from error
         return cls(backend)
@@ -115,7 +96,11 @@ class Tokenizer:
         """
         if live_special_tokens:
             return self.encode(text)
-        ids = [token for piece in self._pieces(text) for token in self.encode(piece)]
+        # Cut behind the first character of every reserved spelling: encoded apart, no piece holds
+        # a whole spelling any more, and nothing is lost or added.
+        cuts = [match.start() + 1 for match in self._reserved.finditer(text)]
+        pieces = [text[start:end] for start, end in pairwise([0, *cuts, len(text)])]
+        ids = [token for piece in pieces for token in self.encode(piece)]
         if not self._reserved_ids.isdisjoint(ids):  # a spelling that only normalisation completes
             raise InvalidSpecError(
                 "The text contains a reserved token such as <|im_end|>; remove it."
@@ -124,21 +109,11 @@ class Tokenizer:
 
     def id_of(self, token: str) -> int | None:
         """Return a token's id, None where the vocabulary has no such token."""
-        return self._backend.token_to_id(token)
-
-    def _pieces(self, text: str) -> list[str]:
-        """Cut the text behind the first character of every reserved spelling.
-
-        Encoded apart, no piece holds a whole spelling any more, and nothing is lost or added.
-        """
-        pieces, start = [], 0
-        for match in self._reserved.finditer(text):
-            pieces.append(text[start : match.start() + 1])
-            start = match.start() + 1
-        return [*pieces, text[start:]]
+        found: int | None = self._backend.token_to_id(token)
+        return found
 
 
-def _find_special_ids(backend: Backend) -> SpecialIds:
+def _find_special_ids(backend: Any) -> SpecialIds:
     vocabulary = backend.get_vocab(with_added_tokens=True)
     for token in _USED_TOKENS:
         if token not in vocabulary:
@@ -150,15 +125,14 @@ def _find_special_ids(backend: Backend) -> SpecialIds:
     }
     if not codes:
         raise CheckpointError("tokenizer.json has no token <|semantic:0|> and none after it.")
-    begin = codes.get(0)
+    first = codes.get(0, min(codes.values()))
     for code in range(len(codes)):
-        if begin is None or codes.get(code) != begin + code:
+        if codes.get(code) != first + code:
             raise CheckpointError(
                 f"tokenizer.json: <|semantic:{code}|> is missing or not beside the token "
                 "before it, so codes would mean other tokens than in training. Download the "
                 "checkpoint again."
             )
-    first = codes[0]
     return SpecialIds(vocabulary["<|im_end|>"], first, first + len(codes) - 1)
 
 
@@ -199,7 +173,10 @@ class PromptBuilder:
         start, end = self._own("<|im_start|>system\n"), self._own("<|im_end|>\n")
         if not voices:
             return torch.cat([start, self._own(_PLAIN_SYSTEM), end], dim=1)
-        texts = "\n".join(_add_tag(voice.text, i) for i, voice in enumerate(voices))
+        texts = "\n".join(  # a transcript that has no tag anywhere gets its speaker's
+            voice.text if SPEAKER_TAG.search(voice.text) else f"<|speaker:{i}|>{voice.text}"
+            for i, voice in enumerate(voices)
+        )
         before, between = _VOICE_SYSTEM
         parts = [start, self._own(before), self._user(texts), self._own(between)]
         parts += [self.codes(voice.codes) for voice in voices]
@@ -207,15 +184,8 @@ class PromptBuilder:
 
     def turn(self, text: str) -> Tensor:
         """Return the columns of a user's text and of the opened answer to it."""
-        return torch.cat(
-            [
-                self._own("<|im_start|>user\n"),
-                self._user(text),
-                self._own("<|im_end|>\n"),
-                self._own("<|im_start|>assistant\n<|voice|>"),
-            ],
-            dim=1,
-        )
+        end, answer = self._own("<|im_end|>\n"), self._own("<|im_start|>assistant\n<|voice|>")
+        return torch.cat([self._own("<|im_start|>user\n"), self._user(text), end, answer], dim=1)
 
     def answer(self, codes: Tensor) -> Tensor:
         """Return the columns of spoken codes [K, T] and the end of the open message."""
@@ -245,11 +215,6 @@ class PromptBuilder:
         return columns
 
 
-def _add_tag(text: str, speaker: int) -> str:
-    """Put the speaker's tag in front, unless the transcript has a tag anywhere already."""
-    return text if SPEAKER_TAG.search(text) else f"<|speaker:{speaker}|>{text}"
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptPrefix:
     """Hold the voices' part of a prompt, int64 [1 + K, P], and its name in the prefix cache."""
@@ -273,20 +238,18 @@ class PromptParts:
         """Return the voices' part; InvalidSpecError for codes that the model has not."""
         digest = _digest(references)
         with self._lock:
-            kept = self._kept.get(digest)
-            if kept is not None:
-                self._kept.move_to_end(digest)
-                return kept
-        voices = [
-            VoicePrompt(reference.text, torch.from_numpy(reference.codes.astype(np.int64)))
-            for reference in references
-        ]
-        columns = self._builder.system(voices)
-        made = PromptPrefix(columns, self._keys.key(columns))
-        with self._lock:
-            self._kept[digest] = made
-            if len(self._kept) > _MAX_KEPT:
-                self._kept.popitem(last=False)
+            made = self._kept.get(digest)
+            if made is None:
+                columns = self._builder.system(
+                    [
+                        VoicePrompt(one.text, torch.from_numpy(one.codes.astype(np.int64)))
+                        for one in references
+                    ]
+                )
+                made = self._kept[digest] = PromptPrefix(columns, self._keys.key(columns))
+                if len(self._kept) > _MAX_KEPT:
+                    self._kept.popitem(last=False)
+            self._kept.move_to_end(digest)
         return made
 
     def own(self, text: str) -> Tensor:
@@ -312,7 +275,6 @@ def _digest(references: Sequence[Reference]) -> bytes:
 
 
 def prompt_builder(model: DualAR, tokenizer: Tokenizer, compat: Compat = PRODUCT) -> PromptBuilder:
-    """Return the builder of this model's prompts."""
     return PromptBuilder(
         tokenizer,
         num_codebooks=model.slow.num_codebooks,

@@ -172,7 +172,6 @@ class LexiconBook:
         return self._named[wanted]
 
     def layer(self, lexicon: Lexicon, language: str) -> Layer:
-        """Return a lexicon ready to be applied to texts in a language."""
         key = (lexicon.pk, language)
         if key not in self._layers:
             self._layers[key] = read_layer(lexicon, language)
@@ -219,7 +218,6 @@ class LexiconBook:
     def _last_layers(
         self, voice_id: uuid.UUID | None, named: Sequence[str], language: str
     ) -> list[Layer]:
-        """Return the layers of a voice, then the global ones."""
         if self._applying is None:
             scopes = (Lexicon.Scope.GLOBAL, Lexicon.Scope.VOICE)
             rows = find_applied_lexicons(self._owner).filter(enabled=True, scope__in=scopes)
@@ -236,7 +234,6 @@ class LexiconBook:
         ]
 
     def _run_in_time(self, work: Callable[[Budget], list[Piece]]) -> list[Piece]:
-        """Do the work within what is left of the time."""
         allowed = min(LEXICON_SECONDS, self._left)
         budget = Budget(allowed)
         try:

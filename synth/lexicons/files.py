@@ -67,7 +67,6 @@ class Reading:
 
 
 def max_file_bytes() -> int:
-    """Return how long a lexicon's file may be."""
     return MAX_ENTRY_BYTES * store.MAX_LEXICON_ENTRIES + 100_000
 
 

@@ -255,7 +255,6 @@ def _worded_dates(base: str, words: Words) -> Iterator[Pattern]:
 
 
 def _clocks(base: str) -> Iterator[str]:
-    """Yield what matches times of day."""
     half = r"(?P<half>[AaPp])\.?[Mm]\b\.?"
     uhr = {"de": " ?Uhr", "nl": " ?uur"}.get(base, "")
     after = rf"(?:[ \u00a0]?{half})?" if base == "en" else rf"(?:{uhr}\b)?" if uhr else ""

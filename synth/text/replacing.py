@@ -164,7 +164,6 @@ class Layer:
 def _touches(
     start: int, end: int, taken: Sequence[Change], marks: Sequence[tuple[int, int]]
 ) -> bool:
-    """Say whether text[start:end] overlaps a change, or a part of a mark."""
     if any(start < other.end and other.start < end for other in taken):
         return True
     return any(

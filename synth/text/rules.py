@@ -63,7 +63,6 @@ class Budget:
         self._since = 0.0
 
     def start(self) -> None:
-        """Begin to count."""
         self._since = time.monotonic()
 
     def spend(self, rule: Rule) -> None:
@@ -147,7 +146,6 @@ def expand_say(rule: Rule, found: regex.Match[str] | None) -> str:
 
 
 def _clean(attr: str, text: str) -> str:
-    """Return a text in NFC, or refuse what no text holds."""
     if len(text) > MAX_RULE_CHARS:
         message = f"This has {len(text)} characters; at most {MAX_RULE_CHARS} are allowed."
         raise RuleError(attr, "too_long", message)
@@ -158,7 +156,6 @@ def _clean(attr: str, text: str) -> str:
 
 
 def _check_references(compiled: regex.Pattern[str], say: str) -> None:
-    """Refuse references to groups that the pattern has not."""
     for part in _REFERENCE.finditer(say):
         number, name = part["number"], part["name"]
         if number is None and name is None and not part["slash"]:

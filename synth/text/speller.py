@@ -135,7 +135,6 @@ def _money(base: str, words: Words, number: str) -> Iterator[Pattern]:
 
 
 def _amounts(base: str, words: Words, number: str) -> Iterator[Pattern]:
-    """Yield percentages, and numbers before a unit."""
     start = rf"{_MINUS}{_BEFORE}{number}[ \u00a0\u202f]?"
 
     def say_share(match: regex.Match[str], whole: int, fraction: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from synth.engine.errors import CheckpointError
 
+T = TypeVar("T")
 MODEL_TYPE = "fish_qwen3_omni"
 DEFAULT_HEAD_DIM = 64  # not dim / n_head: what the format means when the key is missing
 DEFAULT_ROPE_BASE = 10000.0
@@ -111,43 +112,34 @@ def parse_config(content: Mapping[str, Any]) -> LMConfig:
     of these, raises CheckpointError with the key's name.
     """
     root = _Section(content)
-    model_type = root.required_text("model_type")
+    model_type = content.get("model_type")
+    if not isinstance(model_type, str):
+        raise root.error("model_type", "a text")
     if model_type != MODEL_TYPE:
         raise CheckpointError(
             f"config.json: model_type is {model_type!r}, but must be {MODEL_TYPE!r}."
         )
-    text = _parse_text(root.section("text_config"))
-    return LMConfig(
-        model_type=model_type,
-        text_config=text,
-        audio_decoder_config=_parse_audio_decoder(root.section("audio_decoder_config"), text),
-        semantic_start_token_id=root.integer("semantic_start_token_id", 0, low=0),
-        semantic_end_token_id=root.integer("semantic_end_token_id", 0, low=0),
-    )
-
-
-def _parse_text(section: _Section) -> TextConfig:
-    config = TextConfig(
+    section = root.section("text_config")
+    text = TextConfig(
         **_block_sizes(section, None),
         rope_base=section.number("rope_base", DEFAULT_ROPE_BASE),
         norm_eps=section.number("norm_eps", DEFAULT_NORM_EPS),
         max_seq_len=section.integer("max_seq_len", DEFAULT_MAX_SEQ_LEN),
         tie_word_embeddings=section.switch("tie_word_embeddings", True),
     )
-    _check_heads(config, section)
-    return config
-
-
-def _parse_audio_decoder(section: _Section, text: TextConfig) -> AudioDecoderConfig:
-    """Parse the fast AR's section; what it does not name it takes from the text model."""
-    config = AudioDecoderConfig(
+    _check_heads(text, section)
+    section = root.section("audio_decoder_config")
+    audio = AudioDecoderConfig(
         **_block_sizes(section, text),
         num_codebooks=section.size("num_codebooks"),
         # Nothing reads it here; null stays null because "not stated" is no claim about the width.
         text_dim=section.values.get("text_dim", text.dim),
     )
-    _check_heads(config, section)
-    return config
+    _check_heads(audio, section)
+    begin, end = (
+        root.integer(f"semantic_{which}_token_id", 0, low=0) for which in ("start", "end")
+    )
+    return LMConfig(model_type, text, audio, begin, end)
 
 
 def _block_sizes(section: _Section, base: TextConfig | None) -> dict[str, Any]:
@@ -158,32 +150,24 @@ def _block_sizes(section: _Section, base: TextConfig | None) -> dict[str, Any]:
         return section.size(key) if fallback is None else section.integer(key, fallback)
 
     dim, n_head = size("dim"), size("n_head")
-    local_heads = SAME_AS_QUERY_HEADS if base is None else base.n_local_heads
+    local_heads = section.integer(
+        "n_local_heads", SAME_AS_QUERY_HEADS if base is None else base.n_local_heads, low=-1
+    )
+    hidden = -(-int(2 * 4 * dim / 3) // 256) * 256  # two thirds of four times the width, rounded up
     switches = ("attention_qk_norm", "attention_qkv_bias", "attention_o_bias")
     return {
         "vocab_size": section.size("vocab_size"),
         "dim": dim,
         "n_layer": section.size("n_layer"),
         "n_head": n_head,
-        "n_local_heads": _local_heads(section, n_head, local_heads),
+        "n_local_heads": n_head if local_heads == SAME_AS_QUERY_HEADS else local_heads,
         "head_dim": size("head_dim", DEFAULT_HEAD_DIM),
-        "intermediate_size": size("intermediate_size", _default_intermediate_size(dim)),
+        "intermediate_size": size("intermediate_size", hidden),
         **{key: section.switch(key, base is not None and getattr(base, key)) for key in switches},
     }
 
 
-def _local_heads(section: _Section, n_head: int, default: int) -> int:
-    value = section.integer("n_local_heads", default, low=SAME_AS_QUERY_HEADS)
-    return n_head if value == SAME_AS_QUERY_HEADS else value
-
-
-def _default_intermediate_size(dim: int) -> int:
-    """Return the multiple of 256 at or above two thirds of four times the width."""
-    return -(-int(2 * 4 * dim / 3) // 256) * 256
-
-
 def _check_heads(config: TransformerConfig, section: _Section) -> None:
-    """Refuse head counts no attention can be built from, and an odd rotary dimension."""
     for ok, sentence in (
         (config.dim % config.n_head == 0, "dim is not a multiple of n_head"),
         (config.n_local_heads > 0, "n_local_heads is not positive"),
@@ -206,46 +190,38 @@ class _Section:
     def section(self, key: str) -> _Section:
         value = self.values.get(key)
         if not isinstance(value, dict):
-            raise self._error(key, "an object")
+            raise self.error(key, "an object")
         return _Section(value, f"{key}.")
-
-    def required_text(self, key: str) -> str:
-        value = self.values.get(key)
-        if not isinstance(value, str):
-            raise self._error(key, "a text")
-        return value
 
     def size(self, key: str) -> int:
         """Return a size without default; null would stand for a number that fits no checkpoint."""
         if self.values.get(key) is None:
-            raise self._error(key, "a number, it has no default")
+            raise self.error(key, "a number, it has no default")
         return self.integer(key, 0)
 
     def integer(self, key: str, default: int, *, low: int = 1) -> int:
-        value = self.values.get(key)
-        if value is None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, int) or value < low:
-            raise self._error(key, f"a whole number from {low}")
-        return value
+        wanted = f"a whole number from {low}"
+        return self._read(key, default, int, lambda value: value >= low, wanted)
 
     def number(self, key: str, default: float) -> float:
-        value = self.values.get(key)
-        if value is None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-            raise self._error(key, "a positive number")
-        return float(value)
+        wanted = "a positive number"
+        return float(self._read(key, default, (int, float), lambda value: value > 0, wanted))
 
     def switch(self, key: str, default: bool) -> bool:
-        value = self.values.get(key)
+        return bool(self._read(key, default, bool, lambda value: True, "true or false"))
+
+    def _read(
+        self, key: str, default: T, kind: Any, holds: Callable[[Any], bool], wanted: str
+    ) -> T:
+        value: Any = self.values.get(key)
         if value is None:
             return default
-        if not isinstance(value, bool):
-            raise self._error(key, "true or false")
-        return value
+        is_kind = isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
+        if not is_kind or not holds(value):
+            raise self.error(key, wanted)
+        return value  # type: ignore[no-any-return]  # it is of the kind
 
-    def _error(self, key: str, wanted: str) -> CheckpointError:
+    def error(self, key: str, wanted: str) -> CheckpointError:
         found = repr(self.values[key]) if key in self.values else "missing"
         return CheckpointError(f"config.json: {self.prefix}{key} is {found}; expected {wanted}.")
 

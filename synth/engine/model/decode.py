@@ -94,7 +94,12 @@ def make_frame(
     """Draw a frame from hidden states [B, width] for the slots `chosen`, bool [B]; update them."""
     if model.native is not None and noise is None and model.native.suits(state):
         return model.native.make_frame(model, state, hidden, chosen, is_first=is_first)
-    frame_noise = _frame_noise(state, noise)
+    if noise is None:  # a slot beyond its last frame gets any numbers
+        slots = torch.arange(state.num_slots, device=state.frame.device)
+        frame_noise: FrameNoise = CounterFrame(state.words[slots, state.frame])
+    else:
+        frames = state.frame + state.noise_offset
+        frame_noise = noise.frame(state.seed, frames, state.words.shape[2])
     cut = Cut.of(state.temperature, state.top_p, state.top_k, state.max_top_k)
     logits = model.slow.logits(hidden)
     first, second = _draw_tokens(model, state, logits, frame_noise, cut)
@@ -108,15 +113,6 @@ def make_frame(
     columns = torch.cat([token.unsqueeze(1), codes], dim=1)
     ended = advance(model, state, columns, chosen, finite, is_first=is_first)
     return StepOutput(state.columns.clone(), chosen, chosen & finite & ~ended, first, second)
-
-
-def _frame_noise(state: DecodeState, noise: NoiseSource | None) -> FrameNoise:
-    """Return the numbers of every slot's next frame; a slot beyond its last one gets any."""
-    if noise is not None:
-        num_draws = state.words.shape[2]
-        return noise.frame(state.seed, state.frame + state.noise_offset, num_draws)
-    slots = torch.arange(state.num_slots, device=state.frame.device)
-    return CounterFrame(state.words[slots, state.frame])
 
 
 def _draw_tokens(
@@ -145,10 +141,8 @@ def _draw_codes(
     code = (token - model.special.semantic_begin).clamp(0, fast.codebook_size - 1)
     codes, sums = [code], []
     for codebook in range(1, fast.num_codebooks):
-        if codebook == 1:
-            logits = fast.first(hidden, code, cache)
-        else:
-            logits = fast.next(code, codebook, cache)
+        is_begun = codebook > 1
+        logits = fast.next(code, codebook, cache) if is_begun else fast.first(hidden, code, cache)
         sums.append(logits.sum(-1))
         best = best_candidates(logits, state.max_top_k)
         rank = draw(probabilities(best, cut), noise.uniform(SLOW_DRAWS + codebook - 1, best.rows))

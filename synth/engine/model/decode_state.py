@@ -32,18 +32,8 @@ FINISH_REASONS = {
 _LENGTH_STEP = 64  # attention runs over a multiple of this many positions
 _PER_FRAME = ("history", "words")  # tensors with a row for each frame that may be made
 # `status` and `frame` come first: they are what the host looks at, in one copy.
-INTEGERS = (
-    "status",
-    "frame",
-    "position",
-    "frame_limit",
-    "limit_status",
-    "noise_offset",
-    "seed",
-    "top_k",
-    "prefix",
-    "prefix_positions",
-)
+INTEGERS = ("status", "frame", "position", "frame_limit", "limit_status", "noise_offset", "seed",
+            "top_k", "prefix", "prefix_positions")  # fmt: skip
 FLOATS = ("temperature", "top_p")
 
 
@@ -109,6 +99,7 @@ class DecodeState:
                 f"{model.config.text_config.max_seq_len}; lower TTS_ENGINE_MAX_POSITIONS."
             )
         device = model.device
+        columns = 1 + model.slow.num_codebooks
         num_draws = SLOW_DRAWS + model.slow.num_codebooks - 1
 
         def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
@@ -126,10 +117,8 @@ class DecodeState:
                 dtype=model.dtype,
             ),
             fast_cache=model.fast.allocate_cache(num_slots),
-            columns=zeros(num_slots, 1 + model.slow.num_codebooks),
-            history=zeros(
-                num_slots, max_positions + 1, 1 + model.slow.num_codebooks, dtype=torch.int32
-            ),
+            columns=zeros(num_slots, columns),
+            history=zeros(num_slots, max_positions + 1, columns, dtype=torch.int32),
             words=zeros(num_slots, max_positions + 1, num_draws, 2),
             window=zeros(num_slots, RAS_WINDOW),
             active=zeros(num_slots, dtype=torch.bool),
@@ -153,9 +142,7 @@ class DecodeState:
 
     @property
     def num_bytes(self) -> int:
-        """Return the memory that the slots hold on the device, in bytes."""
-        tensors = [value for _, value in self._items() if isinstance(value, Tensor)]
-        own = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        own = sum(value.nbytes for _, value in self._items() if isinstance(value, Tensor))
         return own + self.cache.num_bytes + self.fast_cache.num_bytes
 
     def bucket(self, num_slots: int) -> DecodeState:
@@ -189,7 +176,10 @@ class DecodeState:
             num_rows=self.num_rows,
             lenient=self.compat.lenient_limits,
         )
-        limit, status = self._frame_limit(sampling.max_frames, prompt_positions)
+        self._check_room(sampling.max_frames, prompt_positions)
+        room = self.max_positions - prompt_positions
+        is_cut_short = sampling.max_frames == 0 or sampling.max_frames > room
+        limit = room if is_cut_short else sampling.max_frames
         self._wipe_if_failed(slot)
         frames = torch.arange(noise_offset, noise_offset + limit)
         words = draw_words(torch.full_like(frames, sampling.seed), frames, self.words.shape[2])
@@ -199,7 +189,7 @@ class DecodeState:
             {
                 "status": RUNNING,
                 "frame_limit": limit,
-                "limit_status": status,
+                "limit_status": CONTEXT_FULL if is_cut_short else FRAME_LIMIT,
                 "noise_offset": noise_offset,
                 "seed": sampling.seed,
                 "temperature": sampling.temperature,
@@ -275,8 +265,7 @@ class DecodeState:
         if failed:
             self.cache.wipe(slot)
 
-    def _frame_limit(self, max_frames: int, prompt_positions: int) -> tuple[int, int]:
-        """Return how many frames may be made and what stopping there is called."""
+    def _check_room(self, max_frames: int, prompt_positions: int) -> None:
         room = self.max_positions - prompt_positions
         if self.compat.drop_last_frame and (room < 2 or max_frames == 1):
             raise InvalidSpecError("With the last frame dropped nothing would be left.")
@@ -286,9 +275,6 @@ class DecodeState:
                 f"within {self.max_positions}; use a shorter text, a shorter clip, or a "
                 "larger TTS_ENGINE_MAX_POSITIONS."
             )
-        if max_frames == 0 or max_frames > room:
-            return room, CONTEXT_FULL
-        return max_frames, FRAME_LIMIT
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -306,10 +292,8 @@ class SlotRows:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return each number of all slots by its name, [B], over the same memory."""
-        return {
-            **dict(zip(INTEGERS, self.integers.unbind(), strict=True)),
-            **dict(zip(FLOATS, self.floats.unbind(), strict=True)),
-        }
+        rows = (*self.integers.unbind(), *self.floats.unbind())
+        return dict(zip(INTEGERS + FLOATS, rows, strict=True))
 
     @property
     def progress(self) -> Tensor:

@@ -68,8 +68,7 @@ class FastAR(nn.Module):
         """Fuse and pack matrices and build the rotary table of a frame's positions."""
         for layer in self.blocks:
             layer.finalize(form)
-        bring_into_form(self, "output", form)
-        bring_into_form(self, "project_in", form)
+        bring_into_form(self, form, "output", "project_in")
         positions = torch.arange(self.num_codebooks, device=self.norm.weight.device)
         self.rope = rope_table(positions, self.config.head_dim, self.rope_base)
         self._turns = torch.view_as_complex(self.rope)
@@ -86,20 +85,14 @@ class FastAR(nn.Module):
         )
 
     def first(self, hidden: Tensor, semantic_code: Tensor, cache: FrameCache) -> Tensor:
-        """Begin a frame with its first two positions in one causal pass.
-
-        Args:
-            hidden: the slow AR's normalised states [B, width]; semantic_code: int64 [B].
-
-        Returns:
-            Logits [B, codebook_size] of codebook 1.
-        """
+        """Return the logits [B, codebook_size] of codebook 1; arguments as for `begin`."""
         return self.output(self.begin(hidden, semantic_code, cache)[:, 1])
 
     def begin(self, hidden: Tensor, semantic_code: Tensor, cache: FrameCache) -> Tensor:
         """Return the normalised states [B, 2, width] of a frame's first two positions.
 
-        Arguments as for `first`; the logits of position 0 mean nothing and are left out there.
+        They go through in one causal pass: the slow AR's normalised states [B, width], and a code
+        int64 [B]. The logits of position 0 mean nothing.
         """
         start = hidden if self.project_in is None else self.project_in(hidden)
         x = torch.stack([start, self.embeddings(semantic_code)], dim=1)
@@ -146,6 +139,10 @@ class Span:
     slot: int
     start: int
     length: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.length
 
 
 class SlowAR(nn.Module):
@@ -253,46 +250,31 @@ class SlowAR(nn.Module):
         Returns:
             The normalised hidden states [N, width], or [n, width].
         """
-        rope = torch.view_as_complex(self.rope[_positions(spans, columns.device)]).unsqueeze(1)
+        positions = torch.cat([torch.arange(span.start, span.end) for span in spans])
+        rope = self.rope[to_device(positions, columns.device)]
+        rope = torch.view_as_complex(rope).unsqueeze(1)
         masks = [prefill_mask(span.length, span.start, cache.keys) for span in spans]
         lengths = [span.length for span in spans]
         x = self.embed(columns)
         last = len(self.blocks) - 1
         for index, layer in enumerate(self.blocks):
-            q, k, v = layer.project(x, rope)
             parts = zip(
-                spans, masks, *(torch.split(each, lengths) for each in (q, k, v)), strict=True
+                *(torch.split(each, lengths) for each in layer.project(x, rope)), strict=True
             )
-            mixed = torch.cat([self._attend(cache, index, *part) for part in parts])
+            each_mixed = []
+            for span, mask, (q, k, v) in zip(spans, masks, parts, strict=True):
+                cache.write_prompt(index, span.slot, span.start, k, v)
+                seen = (index, slice(span.slot, span.slot + 1), slice(None), slice(span.end))
+                keys, values = cache.keys[seen], cache.values[seen]
+                each_mixed.append(prefill_attention(q[None], keys, values, mask)[0])
+            mixed = torch.cat(each_mixed)
             if index == last and rows is not None:
                 x, mixed = x[rows], mixed[rows]
             x = layer.finish(x, mixed)
         return rms_norm(x, self.norm.weight, self.norm_eps)
 
-    def _attend(
-        self,
-        cache: KVCache,
-        layer: int,
-        span: Span,
-        mask: Tensor | None,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-    ) -> Tensor:
-        """Write a part's keys and values and attend with its queries: [S, H, D] to [S, H * D]."""
-        cache.write_prompt(layer, span.slot, span.start, k, v)
-        end = span.start + span.length
-        keys, values = (each[layer, span.slot, :, :end] for each in (cache.keys, cache.values))
-        return prefill_attention(q[None], keys[None], values[None], mask)[0]
-
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return the logits [..., R] of the rows that may be drawn, in the model's dtype."""
         return self.head(hidden)
-
-
-def _positions(spans: Sequence[Span], device: torch.device) -> Tensor:
-    """Return the position of every column of the parts, int64 [N]."""
-    return to_device(torch.cat([torch.arange(s.start, s.start + s.length) for s in spans]), device)
 
 
 class DualAR(nn.Module):
@@ -305,7 +287,19 @@ class DualAR(nn.Module):
             CheckpointError: the tokenizer's ids do not fit the model's tables.
         """
         super().__init__()
-        _check_ids(config, special)
+        size = config.audio_decoder_config.vocab_size
+        if special.num_semantic != size:
+            raise CheckpointError(
+                f"tokenizer.json has {special.num_semantic} semantic tokens, but the model has "
+                f"codebooks of {size}: a token is missing, or the two files belong to different "
+                "models. Download the checkpoint again."
+            )
+        if max(special.semantic_end, special.im_end) >= config.text_config.vocab_size:
+            raise CheckpointError(
+                "tokenizer.json has ids beyond the model's vocab_size of "
+                f"{config.text_config.vocab_size}; the two files belong to different models. "
+                "Download the checkpoint again."
+            )
         self.config, self.special, self.form = config, special, LinearForm.PLAIN
         self.slow, self.fast = SlowAR(config), FastAR(config)
         self.has_kernels = False
@@ -351,19 +345,3 @@ class DualAR(nn.Module):
                 "There are no kernels for this model's layers; set TTS_ENGINE_WITHOUT=kernels."
             )
         self.has_kernels = True
-
-
-def _check_ids(config: LMConfig, special: SpecialIds) -> None:
-    size = config.audio_decoder_config.vocab_size
-    if special.num_semantic != size:
-        raise CheckpointError(
-            f"tokenizer.json has {special.num_semantic} semantic tokens, but the model has "
-            f"codebooks of {size}: a token is missing, or the two files belong to different "
-            "models. Download the checkpoint again."
-        )
-    if max(special.semantic_end, special.im_end) >= config.text_config.vocab_size:
-        raise CheckpointError(
-            "tokenizer.json has ids beyond the model's vocab_size of "
-            f"{config.text_config.vocab_size}; the two files belong to different models. "
-            "Download the checkpoint again."
-        )

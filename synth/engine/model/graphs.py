@@ -5,13 +5,12 @@ from __future__ import annotations
 import ctypes
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from torch.profiler import ProfilerActivity, profile
 
 from synth.engine.device import free_cached_memory, is_out_of_memory
 from synth.engine.errors import EngineError, SlotsDoNotFitError
@@ -34,26 +33,6 @@ class GraphCaptureError(EngineError):
     """The decode step could not be captured as a graph; the text says what stood in the way."""
 
     code = "graph_capture_failed"
-
-
-class StepRunner(Protocol):
-    """Advance the first slots of one decode state, in the numbers that `buckets` has."""
-
-    @property
-    def buckets(self) -> Sequence[int]:
-        """Return the numbers of slots that can be computed together, ascending."""
-        ...
-
-    def step(self, num_slots: int) -> StepOutput:
-        """Advance the active ones among the first slots by a frame; `num_slots` is a bucket.
-
-        The output is good until the next call: a graph writes the next one over it.
-        """
-        ...
-
-    def describe(self) -> dict[str, Any]:
-        """Return what pages and logs show."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,68 +59,55 @@ class GraphBackend(Protocol):
         ...
 
 
-class EagerSteps:
-    """Compute every step when it is asked for, over the live positions or over `length`."""
+class StepRunner:
+    """Advance the first slots of one decode state, in the numbers that `buckets` has, ascending.
 
-    def __init__(self, model: DualAR, state: DecodeState, *, length: int | None = None) -> None:
+    Steps are computed when they are asked for, over the live positions or over `length`, or
+    captured ones are replayed. Nothing that those read or write is ever replaced: the tensors of
+    state and model stay where they were; new weights would have to be copied into the old ones.
+    """
+
+    def __init__(
+        self,
+        model: DualAR,
+        state: DecodeState,
+        captured: Mapping[int, tuple[CapturedStep, float]] | None = None,
+        *,
+        length: int | None = None,
+    ) -> None:
         self._model, self._state, self._length = model, state, length
-        self.buckets: Sequence[int] = bucket_sizes(state)
+        self._captured = captured
+        self.buckets: Sequence[int] = sorted(captured or bucket_sizes(state))
 
     def step(self, num_slots: int) -> StepOutput:
-        """Advance the first slots by a frame; see StepRunner."""
+        """Advance the active ones among the first slots by a frame; `num_slots` is a bucket.
+
+        The output is good until the next call: a graph writes the next one over it.
+        """
         part = self._state.bucket(num_slots)
-        if self._length is None:
+        if self._captured is None and self._length is None:
             return decode_step(self._model, part)
-        output = step_tensors(self._model, part, None, length=self._length)
+        if self._captured is None:
+            output = step_tensors(self._model, part, None, length=self._length or 0)
+        else:
+            captured, _ = self._captured[num_slots]
+            captured.replay()
+            output = captured.output
         part.note_step()
         return output
 
     def describe(self) -> dict[str, Any]:
-        """Return what pages and logs show: that there are no graphs."""
-        return {"graphs": "off", "graph_nodes": None, "graph_buckets": []}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Bucket:
-    """Hold a captured step, the slots it advances and the seconds it took to capture."""
-
-    step: CapturedStep
-    part: DecodeState
-    seconds: float
-
-
-class GraphSteps:
-    """Replay captured steps; nothing that they read or write is ever replaced.
-
-    The tensors of state and model stay where they were at capture: new weights would have to be
-    copied into the old ones.
-    """
-
-    def __init__(self, captured: dict[int, _Bucket]) -> None:
-        self._captured = captured
-        self.buckets: Sequence[int] = sorted(captured)
-
-    def step(self, num_slots: int) -> StepOutput:
-        """Advance the first slots by a frame; see StepRunner."""
-        bucket = self._captured[num_slots]
-        bucket.step.replay()
-        bucket.part.note_step()
-        return bucket.step.output
-
-    def describe(self) -> dict[str, Any]:
         """Return what pages and logs show; `graph_nodes` are those of a frame of all slots."""
-        buckets = [(size, self._captured[size]) for size in self.buckets]
-        return {
-            "graphs": "on",
-            "graph_nodes": buckets[-1][1].step.num_nodes,
-            "graph_buckets": [
-                {"slots": size, "nodes": one.step.num_nodes, "seconds": round(one.seconds, 3)}
-                for size, one in buckets
-            ],
-        }
+        if self._captured is None:
+            return {"graphs": "off", "graph_nodes": None, "graph_buckets": []}
+        buckets = [
+            {"slots": size, "nodes": step.num_nodes, "seconds": round(seconds, 3)}
+            for size, (step, seconds) in sorted(self._captured.items())
+        ]
+        return {"graphs": "on", "graph_nodes": buckets[-1]["nodes"], "graph_buckets": buckets}
 
 
-def capture_steps(model: DualAR, state: DecodeState, backend: GraphBackend) -> GraphSteps:
+def capture_steps(model: DualAR, state: DecodeState, backend: GraphBackend) -> StepRunner:
     """Capture the step of every bucket of a state whose slots are free, the largest first.
 
     Every step attends over all positions that a slot has, as its shapes are fixed. A bucket for
@@ -151,59 +117,49 @@ def capture_steps(model: DualAR, state: DecodeState, backend: GraphBackend) -> G
         SlotsDoNotFitError: there is no memory to capture even one; of a strict state, the only one.
         GraphCaptureError: the step cannot be captured on this device.
     """
-    captured: dict[int, _Bucket] = {}
+    captured: dict[int, tuple[CapturedStep, float]] = {}
     for size in reversed(bucket_sizes(state)):
-        part = state.bucket(size)
-        bucket = _capture(model, part, backend)
-        if bucket is not None:
-            captured[size] = bucket
+        started = time.perf_counter()
+        step = _capture(model, state.bucket(size), backend)
+        if step is not None:
+            captured[size] = step, time.perf_counter() - started
             continue
         logger.warning("memory ran out while a graph was captured: slots=%d, left out", size)
         free_cached_memory(model.device)
     if not captured:
-        raise SlotsDoNotFitError(_no_room(state))
-    steps = GraphSteps(captured)
+        raise SlotsDoNotFitError(
+            f"Memory ran out while the graphs of {state.num_slots} slots of {state.max_positions} "
+            "positions were captured: set TTS_ENGINE_SLOTS or TTS_ENGINE_MAX_POSITIONS to less, or "
+            "TTS_ENGINE_WITHOUT=graphs."
+        )
+    steps = StepRunner(model, state, captured)
     if steps.buckets[-1] < state.num_slots:
         logger.warning("slots that may be used: %d of %d", steps.buckets[-1], state.num_slots)
     logger.info(
         "graphs captured: buckets=%s nodes=%s seconds=%.1f",
-        ",".join(str(size) for size in steps.buckets),
-        captured[steps.buckets[-1]].step.num_nodes,
-        sum(bucket.seconds for bucket in captured.values()),
+        ",".join(map(str, steps.buckets)),
+        captured[steps.buckets[-1]][0].num_nodes,
+        sum(seconds for _, seconds in captured.values()),
     )
     return steps
 
 
-def _capture(model: DualAR, part: DecodeState, backend: GraphBackend) -> _Bucket | None:
+def _capture(model: DualAR, part: DecodeState, backend: GraphBackend) -> CapturedStep | None:
     """Capture one bucket's step; None where memory ran out."""
     run = partial(step_tensors, model, part, None, length=part.cache.num_positions)
-    started = time.perf_counter()
     try:
-        step = backend.capture(run)
+        return backend.capture(run)
     except Exception as error:
-        if any(is_out_of_memory(one) for one in _causes(error)):
-            return None
+        # And those it was raised behind: ending a capture that failed fails as well.
+        cause: BaseException | None = error
+        while cause is not None:
+            if is_out_of_memory(cause):
+                return None
+            cause = cause.__cause__ or cause.__context__
         raise GraphCaptureError(
             f"The decode step of {part.num_slots} slots could not be captured as a graph: {error} "
             "Set TTS_ENGINE_WITHOUT=graphs to do without, at some cost in speed."
         ) from error
-    return _Bucket(step, part, time.perf_counter() - started)
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and those it was raised behind: ending a capture that failed fails as well."""
-    cause: BaseException | None = error
-    while cause is not None:
-        yield cause
-        cause = cause.__cause__ or cause.__context__
-
-
-def _no_room(state: DecodeState) -> str:
-    advice = "TTS_ENGINE_SLOTS or TTS_ENGINE_MAX_POSITIONS to less"
-    return (
-        f"Memory ran out while the graphs of {state.num_slots} slots of {state.max_positions} "
-        f"positions were captured: set {advice}, or TTS_ENGINE_WITHOUT=graphs."
-    )
 
 
 def bucket_sizes(state: DecodeState) -> list[int]:
@@ -239,7 +195,6 @@ class CudaGraphs:
         self._pool: _POOL_HANDLE | None = None  # of the graphs captured; one that failed has none
 
     def capture(self, run: Callable[[], StepOutput]) -> CapturedStep:
-        """Capture a step; see GraphBackend."""
         pool = self._pool or torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph(keep_graph=True)  # kept, so that its nodes can be counted
         torch.cuda.synchronize(self._device)
@@ -255,47 +210,18 @@ class CudaGraphs:
             graph.replay()  # the first replay takes longer; slots are free, so it changes nothing
             torch.cuda.synchronize(self._device)
             self._pool = pool
-            return CapturedStep(output, graph.replay, _count(graph, run))
+            return CapturedStep(output, graph.replay, _count_nodes(graph))
 
 
-def _count(graph: torch.cuda.CUDAGraph, run: Callable[[], StepOutput]) -> int | None:
-    """Return the graph's nodes, else the kernels of one eager run, else None; never raises."""
-    ways: tuple[Callable[[], int], ...] = (partial(count_nodes, graph), partial(count_kernels, run))
-    for count in ways:
-        try:
-            return count()
-        except Exception as error:  # a figure for reports, and no reason to stop  # noqa: BLE001
-            logger.warning("the nodes of a graph could not be counted: %s", error)
-    return None
-
-
-def count_nodes(graph: torch.cuda.CUDAGraph) -> int:
-    """Return how many nodes a captured graph has, asking the driver.
-
-    Raises:
-        OSError, AttributeError: the driver's library cannot be loaded, or does not offer it.
-        RuntimeError: the graph was not kept, or the driver refuses.
-    """
-    driver = ctypes.CDLL(_DRIVER)
+def _count_nodes(graph: torch.cuda.CUDAGraph) -> int | None:
+    """Return how many nodes a captured graph has, asking the driver; None where it does not say."""
     number = ctypes.c_size_t()
-    handle = ctypes.c_void_p(graph.raw_cuda_graph())
-    status = driver.cuGraphGetNodes(handle, None, ctypes.byref(number))
-    if status:
-        raise RuntimeError(f"the driver answered {status}")
+    try:
+        handle = ctypes.c_void_p(graph.raw_cuda_graph())
+        status = ctypes.CDLL(_DRIVER).cuGraphGetNodes(handle, None, ctypes.byref(number))
+        if status:
+            raise RuntimeError(f"the driver answered {status}")
+    except Exception as error:  # a figure for reports, and no reason to stop  # noqa: BLE001
+        logger.warning("the nodes of a graph could not be counted: %s", error)
+        return None
     return number.value
-
-
-def count_kernels(run: Callable[[], StepOutput]) -> int:
-    """Return how many kernels and copies one eager run puts on the device.
-
-    Raises:
-        RuntimeError: the profiler saw none.
-    """
-    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
-        run()
-        torch.cuda.synchronize()
-    events = profiled.events() or []
-    found = len([event for event in events if event.device_type.name == "CUDA"])
-    if not found:
-        raise RuntimeError("the profiler saw no kernel")
-    return found

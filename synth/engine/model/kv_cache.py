@@ -52,7 +52,7 @@ class Cache:
 
     @property
     def num_bytes(self) -> int:
-        return 2 * self.keys.numel() * self.keys.element_size()
+        return self.keys.nbytes + self.values.nbytes
 
     def first(self, num_slots: int) -> Self:
         return type(self)(self.keys[:, :num_slots], self.values[:, :num_slots])
@@ -118,7 +118,6 @@ class KVCache(Cache):
         self.values[:, slot, :, : values.shape[2]] = values
 
     def move(self, source: int, target: int, length: int) -> None:
-        """Copy a stream's first positions over those of another stream."""
         for cache in (self.keys, self.values):
             cache[:, target, :, :length] = cache[:, source, :, :length]
 
@@ -153,20 +152,15 @@ class FrameCache(Cache):
 
     @cached_property
     def places(self) -> list[list[FramePlace]]:
-        """Return the views of each position, for each layer."""
-        positions = range(self.keys.shape[3])
-        return [[self._place(layer, position) for layer in self._layers] for position in positions]
-
-    @property
-    def _layers(self) -> range:
-        return range(self.keys.shape[0])
-
-    def _place(self, layer: int, position: int) -> FramePlace:
-        keys, values = self.keys[layer], self.values[layer]
-        upto = slice(0, position + 1)
-        return FramePlace(
-            key=keys[:, :, position],
-            value=values[:, :, position],
-            keys=keys.flatten(0, 1)[:, upto].transpose(1, 2),
-            values=values.flatten(0, 1)[:, upto],
-        )
+        return [
+            [
+                FramePlace(
+                    key=keys[:, :, position],
+                    value=values[:, :, position],
+                    keys=keys.flatten(0, 1)[:, : position + 1].transpose(1, 2),
+                    values=values.flatten(0, 1)[:, : position + 1],
+                )
+                for keys, values in zip(self.keys, self.values, strict=True)
+            ]
+            for position in range(self.keys.shape[3])
+        ]

@@ -43,17 +43,13 @@ def step_attention(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Ten
     """
     batch, heads, head_dim = q.shape
     grouped = (q.float() * head_dim**-0.5).view(batch, keys.shape[1], -1, head_dim)
-    mixed: Tensor = _scores(grouped, keys.float(), mask).softmax(-1) @ values.float()
+    if batch < _FEW_STREAMS:
+        scores = (grouped @ keys.float().transpose(-1, -2)).add_(mask)
+    else:  # a CPU's library reads long keys a third faster when they are the product's left side
+        turned = (keys.float() @ grouped.transpose(-1, -2)).transpose(-1, -2)
+        scores = torch.add(turned, mask, out=torch.empty(turned.shape, device=turned.device))
+    mixed: Tensor = scores.softmax(-1) @ values.float()
     return mixed.to(q.dtype).view(batch, heads * head_dim)
-
-
-def _scores(grouped: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
-    """Return the masked products of queries [B, KV, G, D] and keys, [B, KV, G, S]."""
-    if grouped.shape[0] < _FEW_STREAMS:
-        return (grouped @ keys.transpose(-1, -2)).add_(mask)
-    # A CPU's library reads long keys a third faster when they are the product's left side.
-    scores = (keys @ grouped.transpose(-1, -2)).transpose(-1, -2)
-    return torch.add(scores, mask, out=torch.empty(scores.shape, device=scores.device))
 
 
 def split_attention(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
@@ -201,11 +197,10 @@ class Attention(nn.Module):
         self._is_final = False
 
     def finalize(self, form: LinearForm) -> None:
-        """Bring the matrices into their form and the norms' weights together."""
-        bring_into_form(self, "wqkv", form)
-        bring_into_form(self, "wo", form)
-        if self.q_norm is not None and self.k_norm is not None:
-            self.qk_norm = self._joined_norms(self.q_norm, self.k_norm)
+        """Bring matrices into their form and norms' weights together; a second call is no harm."""
+        bring_into_form(self, form, "wqkv", "wo")
+        if self.q_norm is not None:
+            self.qk_norm = self._join_norms()
             self.q_norm = self.k_norm = None
         self._is_final = True
 
@@ -218,20 +213,16 @@ class Attention(nn.Module):
         joined: Tensor = self.wqkv(x)
         heads = joined.view(*x.shape[:-1], rotated + self.n_local_heads, self.head_dim)
         both, v = heads[..., :rotated, :], heads[..., rotated:, :]
-        weight = self.qk_norm if self._is_final else self._trained_norms()
+        weight = self.qk_norm if self._is_final else self._join_norms()
         if weight is not None:
             both = head_norm(both, weight, eps)
         both = apply_rope(both, rope)
         return both[..., : self.n_head, :], both[..., self.n_head :, :], v
 
-    def _trained_norms(self) -> Tensor | None:
-        """Return the norms' weights of a model that is being trained."""
+    def _join_norms(self) -> Tensor | None:
         if self.q_norm is None or self.k_norm is None:
             return None
-        return self._joined_norms(self.q_norm, self.k_norm)
-
-    def _joined_norms(self, q_norm: nn.RMSNorm, k_norm: nn.RMSNorm) -> Tensor:
-        rows = [(q_norm, self.n_head), (k_norm, self.n_local_heads)]
+        rows = [(self.q_norm, self.n_head), (self.k_norm, self.n_local_heads)]
         return torch.cat([norm.weight.expand(count, -1) for norm, count in rows])
 
 
@@ -247,21 +238,25 @@ class FeedForward(nn.Module):
 
     def finalize(self, form: LinearForm) -> None:
         """Replace w1 and w3 by one matrix [2 * intermediate, D]; a second call does nothing."""
-        if self.w1 is not None and self.w3 is not None:
-            self.w13 = _join_gate(self.w1.weight, self.w3.weight, form)
-            self.w1 = self.w3 = None
-            bring_into_form(self, "w2", form)
+        if self.w1 is None or self.w3 is None:
+            return
+        if form.is_native:
+            self.w13 = NativeGate(self.w1.weight, self.w3.weight, int8=form.is_int8)
+        else:
+            self.w13 = make_linear(torch.cat([self.w1.weight, self.w3.weight]), None, form)
+        self.w1 = self.w3 = None
+        bring_into_form(self, form, "w2")
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the layer's output in x's dtype and shape."""
         if self.w13 is None:
             raise RuntimeError("FeedForward.finalize() has not been called")
-        gated = getattr(self.w13, "gated", None)
-        if gated is not None:
-            done: Tensor = self.w2(gated(x))
-            return done
-        gate, up = self.w13(x).chunk(2, dim=-1)
-        out: Tensor = self.w2(F.silu(gate) * up)
+        if isinstance(self.w13, NativeGate):
+            inner = self.w13.gated(x)
+        else:
+            gate, up = self.w13(x).chunk(2, dim=-1)
+            inner = F.silu(gate) * up
+        out: Tensor = self.w2(inner)
         return out
 
 
@@ -288,7 +283,6 @@ class Block(nn.Module):
         return self.attention, self.feed_forward, self.attention_norm.weight, self.ffn_norm.weight
 
     def project(self, x: Tensor, rope: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return q, k, v of the normalised input; shapes as in `Attention.project`."""
         attention, _, weight, _ = self._final or self._parts
         return attention.project(rms_norm(x, weight, self.norm_eps), rope, self.norm_eps)
 
@@ -299,16 +293,10 @@ class Block(nn.Module):
         return h + feed_forward.forward(rms_norm(h, weight, self.norm_eps))
 
 
-def _join_gate(gate: Tensor, up: Tensor, form: LinearForm) -> Linear:
-    """Return one product with both matrices, [H, width] each."""
-    if form.is_native:
-        return NativeGate(gate, up, int8=form.is_int8)
-    return make_linear(torch.cat([gate, up]), None, form)
-
-
-def bring_into_form(owner: nn.Module, name: str, form: LinearForm) -> None:
-    """Replace a module's nn.Linear of this name by its form; what has one already stays."""
-    linear = getattr(owner, name)
-    if isinstance(linear, nn.Linear) and form is not LinearForm.PLAIN:
-        delattr(owner, name)  # a registered child can only be followed by another module
-        setattr(owner, name, make_linear(linear.weight, linear.bias, form))
+def bring_into_form(owner: nn.Module, form: LinearForm, *names: str) -> None:
+    """Replace a module's nn.Linears of these names by their form; what has one already stays."""
+    for name in names:
+        linear = getattr(owner, name)
+        if isinstance(linear, nn.Linear) and form is not LinearForm.PLAIN:
+            delattr(owner, name)  # a registered child can only be followed by another module
+            setattr(owner, name, make_linear(linear.weight, linear.bias, form))

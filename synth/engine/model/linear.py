@@ -30,8 +30,6 @@ from synth.engine.native.library import (
 )
 
 Linear = Callable[[Tensor], Tensor]
-
-
 _ENDS = (-1.0, 1.0)
 _TINY = 1e-30  # the range of a vector, or of an output, of zeros
 _GROUPS = {FLOAT32: 1, BFLOAT16: 2, INT8: 4}  # numbers of one output that lie side by side
@@ -53,7 +51,6 @@ class LinearForm(enum.StrEnum):
 
     @property
     def is_native(self) -> bool:
-        """Return whether matrices are laid out for compiled frames."""
         return self in (LinearForm.NATIVE, LinearForm.NATIVE_INT8)
 
 
@@ -73,7 +70,7 @@ class PlainLinear:
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.weight, self.bias = weight.detach(), None if bias is None else bias.detach()
-        self.num_bytes = weight.numel() * weight.element_size()
+        self.num_bytes = weight.nbytes
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)
@@ -87,7 +84,7 @@ class PackedLinear:
         self._bias = None if bias is None else bias.detach()
         # The overload itself, so that it is not looked for at every call.
         self._multiply = torch.ops.mkldnn._linear_pointwise.default
-        self.num_bytes = weight.numel() * weight.element_size()
+        self.num_bytes = weight.nbytes
 
     def __call__(self, x: Tensor) -> Tensor:
         out: Tensor = self._multiply(x, self._packed, self._bias, "none", [], "")
@@ -163,17 +160,21 @@ class NativeLinear:
             wide = weight.float()
             scale = wide.abs().amax(1).clamp_(min=_TINY) / 127
             weight = (wide / scale.unsqueeze(1)).round_().to(torch.int8)
-            self.scale = _pad_rows(scale)
-            self.sums = _pad_rows(weight.sum(1, dtype=torch.int32))
-        self.weight = _in_panels(weight, _GROUPS[kind])
-        self.bias = None if bias is None else _pad_rows(bias.detach().float())
+            self.scale = _pad_rows(scale).contiguous()
+            self.sums = _pad_rows(weight.sum(1, dtype=torch.int32)).contiguous()
+        padded = -(-columns // _STEP) * _STEP
+        if padded != columns:
+            weight = F.pad(weight, (0, padded - columns))
+        panels = _pad_rows(weight).view(-1, LANES, padded // _GROUPS[kind], _GROUPS[kind])
+        self.weight = panels.permute(0, 2, 1, 3).contiguous()  # filled up with zeros
+        self.bias = None if bias is None else _pad_rows(bias.detach().float()).contiguous()
         self.rows, self.columns = rows, columns
-        self.num_bytes = self.weight.numel() * self.weight.element_size()
+        self.num_bytes = self.weight.nbytes
         self.c = MatrixC(
             kind=kind,
             rows=rows,
             columns=columns,
-            padded=-(-columns // _STEP) * _STEP,
+            padded=padded,
             weight=self.weight.data_ptr(),
             scale=_address(self.scale),
             sums=_address(self.sums),
@@ -212,7 +213,7 @@ class NativeGate(NativeLinear):
         self.library = native_library()
         self.hidden = gate.shape[0]
         columns = gate.shape[1]
-        panels = [_rows_padded(each.detach()).view(-1, LANES, columns) for each in (gate, up)]
+        panels = [_pad_rows(each.detach()).view(-1, LANES, columns) for each in (gate, up)]
         self._lay_out(torch.stack(panels, dim=1).flatten(0, 2), None, int8=int8)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -226,22 +227,10 @@ class NativeGate(NativeLinear):
         return self._multiply_rows(x, GATE)[..., : self.hidden]
 
 
-def _in_panels(weight: Tensor, group: int) -> Tensor:
-    """Return a weight as [panels, columns / group, 16, group], filled up with zeros."""
-    columns = -(-weight.shape[1] // _STEP) * _STEP
-    if columns != weight.shape[1]:
-        weight = F.pad(weight, (0, columns - weight.shape[1]))
-    panels = _rows_padded(weight).view(-1, LANES, columns // group, group)
-    return panels.permute(0, 2, 1, 3).contiguous()
-
-
-def _rows_padded(weight: Tensor) -> Tensor:
-    missing = -weight.shape[0] % LANES
-    return F.pad(weight, (0, 0, 0, missing)) if missing else weight
-
-
 def _pad_rows(values: Tensor) -> Tensor:
-    return F.pad(values, (0, -values.shape[0] % LANES)).contiguous()
+    """Fill the first of one or two axes up to whole panels."""
+    missing = -values.shape[0] % LANES
+    return F.pad(values, (0, 0) * (values.ndim - 1) + (0, missing)) if missing else values
 
 
 def _address(tensor: Tensor | None) -> c_void_p | None:

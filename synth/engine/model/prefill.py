@@ -62,7 +62,7 @@ class KeptPrefix:
 
     @property
     def num_bytes(self) -> int:
-        return sum(tensor.numel() * tensor.element_size() for tensor in (self.keys, self.values))
+        return self.keys.nbytes + self.values.nbytes
 
 
 class PrefixCache:
@@ -73,7 +73,6 @@ class PrefixCache:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        """Begin empty; with 0 bytes nothing is kept."""
         self.max_bytes = max_bytes
         self.num_bytes, self.hits, self.misses = 0, 0, 0
         self._kept: OrderedDict[str, KeptPrefix] = OrderedDict()
@@ -127,7 +126,6 @@ class SlotPrompt:
 
     @property
     def positions(self) -> int:
-        """Return how many columns are to be run."""
         return self.columns.shape[1]
 
 
@@ -173,7 +171,14 @@ def start_slots(
         InvalidSpecError: a slot's own part is empty, or was assigned another number of positions.
     """
     for start in starts:
-        _check(state, start)
+        if not start.own.shape[1]:
+            raise InvalidSpecError("A prompt needs a column of its own behind what it begins with.")
+        positions = start.prefix_positions + start.own.shape[1]
+        if state.host_positions[start.slot] != positions:
+            raise InvalidSpecError(
+                f"Slot {start.slot} was assigned {state.host_positions[start.slot]} positions; "
+                f"its prompt has {positions}."
+            )
     computed: dict[str, KeptPrefix] = {}
     for start in starts:
         if start.prefix_positions:
@@ -204,24 +209,14 @@ def prefill(
         state.position[prompt.slot].fill_(end)  # setting it would wait for the device
         state.host_positions[prompt.slot] = end
     slots = [prompt.slot for prompt in prompts]
-    output = _nothing_made(state)
-    if not state.strict:
-        _first_frames(model, state, slots, torch.cat(hidden), noise, output)
-        return output
-    for slot, last in zip(slots, hidden, strict=True):
-        _first_frames(model, state, [slot], last, noise, output)
+    nobody, none_drawn = torch.zeros_like(state.active), torch.zeros_like(state.frame)
+    output = StepOutput(
+        state.columns.clone(), nobody, nobody.clone(), none_drawn, none_drawn.clone()
+    )
+    groups = [([slot], last) for slot, last in zip(slots, hidden, strict=False)]
+    for group, last in groups if state.strict else [(slots, torch.cat(hidden))]:
+        _first_frames(model, state, group, last, noise, output)
     return output
-
-
-def _check(state: DecodeState, start: SlotStart) -> None:
-    if not start.own.shape[1]:
-        raise InvalidSpecError("A prompt needs a column of its own behind what it begins with.")
-    positions = start.prefix_positions + start.own.shape[1]
-    if state.host_positions[start.slot] != positions:
-        raise InvalidSpecError(
-            f"Slot {start.slot} was assigned {state.host_positions[start.slot]} positions; "
-            f"its prompt has {positions}."
-        )
 
 
 def _place_prefix(
@@ -278,13 +273,6 @@ def _run_pack(model: DualAR, state: DecodeState, pack: Sequence[SlotPrompt]) -> 
     return model.slow.prefill(to_device(columns, model.device), spans, state.cache, rows=rows)
 
 
-def _nothing_made(state: DecodeState) -> StepOutput:
-    """Return the output of a frame that no slot has taken part in."""
-    nobody = torch.zeros_like(state.active)
-    none_drawn = torch.zeros_like(state.frame)
-    return StepOutput(state.columns.clone(), nobody, nobody.clone(), none_drawn, none_drawn.clone())
-
-
 def _first_frames(
     model: DualAR,
     state: DecodeState,
@@ -295,21 +283,8 @@ def _first_frames(
 ) -> None:
     """Draw the first frames of these slots alone, from hidden [n, width]; fill in `output`."""
     rows = to_device(torch.tensor(slots), model.device)
-    part = _gather_slots(state, rows)
-    made = make_frame(model, part, hidden, part.active.clone(), noise, is_first=True)
-    for name in _MADE:
-        getattr(state, name)[rows] = getattr(part, name)
-    state.history[rows, 0] = part.history[:, 0]
-    for name in StepOutput.__dataclass_fields__:
-        getattr(output, name)[rows] = getattr(made, name)
-
-
-def _gather_slots(state: DecodeState, rows: Tensor) -> DecodeState:
-    """Return copies of some slots before their first frame, as a state without caches of its own.
-
-    A frame's noise and history are taken along for the first frame alone.
-    """
-    num = rows.shape[0]
+    # Copies of the slots, as a state without caches of its own; of a frame's noise and history
+    # those of the first frame alone.
     copies = {
         name: value[rows]
         for name, value in vars(state).items()
@@ -317,11 +292,17 @@ def _gather_slots(state: DecodeState, rows: Tensor) -> DecodeState:
     }
     copies["active"] = torch.ones_like(copies["active"])
     copies["words"] = state.words[rows, :1]
-    copies["history"] = state.history.new_zeros(num, 2, state.history.shape[2])
-    return replace(
+    copies["history"] = state.history.new_zeros(len(slots), 2, state.history.shape[2])
+    part = replace(
         state,
         **copies,  # type: ignore[arg-type]  # the names are those of the tensors
-        fast_cache=state.fast_cache.first(num),
-        host_positions=[0] * num,
+        fast_cache=state.fast_cache.first(len(slots)),
+        host_positions=[0] * len(slots),
         _buckets={},
     )
+    made = make_frame(model, part, hidden, part.active.clone(), noise, is_first=True)
+    for name in _MADE:
+        getattr(state, name)[rows] = getattr(part, name)
+    state.history[rows, 0] = part.history[:, 0]
+    for name in StepOutput.__dataclass_fields__:
+        getattr(output, name)[rows] = getattr(made, name)

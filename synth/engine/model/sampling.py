@@ -125,25 +125,17 @@ def check_sampling(sampling: Sampling, *, max_top_k: int, num_rows: int, lenient
         lenient: accept top_k 0 (acts as 1) and max_frames 0 (until the context is full).
     """
     low = 0 if lenient else 1
-    for ok, sentence in (
-        (TOP_P.holds(sampling.top_p), f"top_p is {sampling.top_p}; it must be {TOP_P.words}."),
-        (
-            TEMPERATURE.holds(sampling.temperature),
-            f"temperature is {sampling.temperature}; it must be {TEMPERATURE.words}.",
-        ),
-        (sampling.top_k >= low, f"top_k is {sampling.top_k}; it must be {low} or more."),
-        (
-            sampling.top_k <= max_top_k or max_top_k >= num_rows,
-            f"top_k is {sampling.top_k}; this engine allows at most {max_top_k}.",
-        ),
-        (
-            sampling.max_frames >= low,
-            f"max_frames is {sampling.max_frames}; it must be {low} or more.",
-        ),
-        (SEED.holds(sampling.seed), f"seed is {sampling.seed}; it must be {SEED.words}."),
+    allows_top_k = sampling.top_k <= max_top_k or max_top_k >= num_rows
+    for name, is_good, wanted in (
+        ("top_p", TOP_P.holds(sampling.top_p), f"it must be {TOP_P.words}"),
+        ("temperature", TEMPERATURE.holds(sampling.temperature), f"it must be {TEMPERATURE.words}"),
+        ("top_k", sampling.top_k >= low, f"it must be {low} or more"),
+        ("top_k", allows_top_k, f"this engine allows at most {max_top_k}"),
+        ("max_frames", sampling.max_frames >= low, f"it must be {low} or more"),
+        ("seed", SEED.holds(sampling.seed), f"it must be {SEED.words}"),
     ):
-        if not ok:
-            raise InvalidSpecError(sentence)
+        if not is_good:
+            raise InvalidSpecError(f"{name} is {getattr(sampling, name)}; {wanted}.")
 
 
 def best_candidates(logits: Tensor, max_top_k: int) -> Candidates:

@@ -59,7 +59,6 @@ class SlotBatch:
 
     @property
     def running(self) -> list[RunningSlot]:
-        """Return the requests in slots, in the order of the slots."""
         return [running for running in self._slots if running is not None]
 
     @property
@@ -83,7 +82,8 @@ class SlotBatch:
                     started.append(self._assign(request))
                 except EngineError as error:
                     refused.append((request, error))
-            refused += self._make_first_frames(started)
+            if started:
+                refused += self._make_first_frames(started)
         except Exception:
             for running in started:
                 self.release(running)
@@ -141,8 +141,7 @@ class SlotBatch:
             if one.slot is not None
         ]
         try:
-            if starts:
-                start_slots(self._model, self.state, starts, self.prefixes)
+            start_slots(self._model, self.state, starts, self.prefixes)
             return []
         except Exception as error:
             if is_out_of_memory(error):
@@ -188,13 +187,10 @@ class StatusReader:
 
     def __init__(self, state: DecodeState) -> None:
         self._state, self._turn = state, 0
-        self._pinned: list[Tensor] = []
-        if state.status.is_cuda:
-            shape = (2, state.num_slots)
-            self._pinned = [
-                torch.zeros(shape, dtype=torch.int64, pin_memory=True)
-                for _ in range(_COPIES_UNDER_WAY)
-            ]
+        self._pinned = [
+            torch.zeros((2, state.num_slots), dtype=torch.int64, pin_memory=True)
+            for _ in range(_COPIES_UNDER_WAY if state.status.is_cuda else 0)
+        ]
 
     @property
     def is_async(self) -> bool:

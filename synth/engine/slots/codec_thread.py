@@ -99,26 +99,19 @@ class CodecPasses:
             resolve(chunks[0].future, decoded)
         else:
             for chunk, (wave, finished) in zip(chunks, decoded, strict=True):
-                self._hand_on(chunk, wave, finished, started_at)
-
-    def _hand_on(
-        self, chunk: LiveChunk, wave: AudioArray, finished: FinishedCodes | None, started_at: float
-    ) -> None:
-        if wave.size:
-            chunk.live.give(wave)
-        if finished is not None:
-            whole = np.concatenate([np.empty(0, np.float32), *chunk.live.waves])
-            answer = segment_audio(finished, whole, self._rate, codec_started_at=started_at)
-            resolve(chunk.future, answer)
+                if wave.size:
+                    chunk.live.give(wave)
+                if finished is not None:
+                    whole = np.concatenate([np.empty(0, np.float32), *chunk.live.waves])
+                    answer = segment_audio(finished, whole, self._rate, codec_started_at=started_at)
+                    resolve(chunk.future, answer)
 
     def _answers(
         self, group: Sequence[FinishedCodes], between: Callable[[], None] | None
     ) -> list[SegmentAudio | Exception]:
         started_at = time.perf_counter()
         codes = [item.codes for item in group]
-        for item in group:
-            self._lane.wait_for(item.made)
-            self._lane.adopt(item.codes)
+        self._take_over(group)
         if between is None and not self._is_strict:
             waves = self._decoder.decode(codes, max_batch_frames=self._frames)
         else:
@@ -144,14 +137,12 @@ class CodecPasses:
         """Decode segments piece by piece, their samples side by side until all have ended."""
         streams = [CodecStream(self._decoder) for _ in codes]
         waves: list[list[Tensor]] = [[] for _ in codes]
-        graphs = None if self._is_strict else self.graphs
+        limit, graphs = (PIECE_FRAMES, None) if self._is_strict else (self._frames, self.graphs)
         for start in range(0, max(matrix.shape[1] for matrix in codes), PIECE_FRAMES):
             if start and between is not None:
                 between()
             pieces = [matrix[:, start : start + PIECE_FRAMES] for matrix in codes]
-            decoded = decode_streams(
-                streams, pieces, max_batch_frames=self._piece_limit, graphs=graphs
-            )
+            decoded = decode_streams(streams, pieces, max_batch_frames=limit, graphs=graphs)
             for parts, wave in zip(waves, decoded, strict=True):
                 parts.append(wave)
         empty = torch.empty(0, device=self._decoder.device)
@@ -161,13 +152,11 @@ class CodecPasses:
         self, chunks: Sequence[LiveChunk]
     ) -> list[tuple[AudioArray, FinishedCodes | None]]:
         """Return each chunk's samples, and on the host what is finished with it."""
-        for chunk in chunks:
-            self._lane.wait_for(chunk.made)
-            self._lane.adopt(chunk.codes)
         ends = [chunk.finished for chunk in chunks if chunk.finished is not None]
-        for item in ends:
-            self._lane.adopt(item.codes)
-        streams = [self._stream(chunk) for chunk in chunks]
+        self._take_over([*chunks, *ends])
+        streams = [chunk.live.codec or CodecStream(self._decoder) for chunk in chunks]
+        for chunk, stream in zip(chunks, streams, strict=True):
+            chunk.live.codec = stream
         marks = [stream.mark() for stream in streams]
         codes = [chunk.codes for chunk in chunks]
         waves = decode_streams(streams, codes, max_batch_frames=self._frames, graphs=self.graphs)
@@ -183,14 +172,11 @@ class CodecPasses:
             for chunk, wave in zip(chunks, audio, strict=True)
         ]
 
-    def _stream(self, chunk: LiveChunk) -> CodecStream:
-        if chunk.live.codec is None:
-            chunk.live.codec = CodecStream(self._decoder)
-        return chunk.live.codec
-
-    @property
-    def _piece_limit(self) -> int:
-        return PIECE_FRAMES if self._is_strict else self._frames
+    def _take_over(self, items: Sequence[FinishedCodes | LiveChunk]) -> None:
+        """Have the lane wait for codes, and keep them until it has used them."""
+        for item in items:
+            self._lane.wait_for(item.made)
+            self._lane.adopt(item.codes)
 
     def _attempt(self, work: Callable[[], T], size: int) -> T | Exception | None:
         """Return what `work` returns, its error, or None where smaller passes may succeed.
@@ -208,18 +194,15 @@ class CodecPasses:
             if size == 1 and not can_shrink:
                 return error
         else:
-            self._grow()
+            self._good_passes += 1
+            if self._good_passes >= GROW_AFTER_PASSES and self._frames < self._most:
+                self._frames, self._good_passes = min(2 * self._frames, self._most), 0
             return result
         # Here and not above: the error would keep the memory of what failed.
         if ran_out:
             self._frames, self._good_passes = max(self._frames // 2, LEAST_FRAMES), 0
             free_cached_memory(self._decoder.device)
         return None
-
-    def _grow(self) -> None:
-        self._good_passes += 1
-        if self._good_passes >= GROW_AFTER_PASSES and self._frames < self._most:
-            self._frames, self._good_passes = min(2 * self._frames, self._most), 0
 
 
 class CodecThread:
@@ -262,7 +245,6 @@ class CodecThread:
 
     @property
     def waiting_frames(self) -> int:
-        """Return the frames of finished segments that wait."""
         with self._changed:
             return sum(item.num_frames for item in self._segments)
 
@@ -285,7 +267,6 @@ class CodecThread:
         logger.info("codec graphs: shapes=%d seconds=%.1f", len(graphs.shapes), graphs.seconds)
 
     def describe(self) -> dict[str, Any]:
-        """Return how the decoder is run, for pages and logs."""
         graphs = self._passes.graphs
         return {
             "codec_kernels": uses_kernels(self._decoder),
@@ -341,8 +322,7 @@ class CodecThread:
         if self._thread.is_alive():
             self._thread.join()
         unfinished = [item.future for item in self._segments]
-        unfinished += [chunk.future for chunk in self._chunks]
-        for future in unfinished:
+        for future in unfinished + [chunk.future for chunk in self._chunks]:
             resolve(future, EngineClosedError(_CLOSED))
 
     def _run(self) -> None:
@@ -353,14 +333,12 @@ class CodecThread:
                 self._decode_segments()
 
     def _wait_for_work(self) -> bool:
-        """Block until there is something to do; False when the thread shall end."""
         with self._changed:
             while not (self._closed or self._chunks or (self._segments and not self._pauses)):
                 self._changed.wait()
             return not self._closed
 
     def _serve_streams(self) -> None:
-        """Decode the chunks that wait, one of each stream in a pass."""
         while True:
             with self._changed:
                 chunks = [chunk for chunk in self._chunks if not chunk.future.done()]
@@ -382,7 +360,6 @@ class CodecThread:
             raise EngineClosedError(_CLOSED)
 
     def _decode_segments(self) -> None:
-        """Decode one pass of finished segments, with gaps while there are streams."""
         with self._changed:
             self._segments = [item for item in self._segments if not item.future.done()]
             if self._pauses or not self._segments:

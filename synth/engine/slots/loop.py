@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from synth.contract import SegmentAudio
+from synth.contract import SegmentAudio, Timings
 from synth.engine.device import DeviceLane, free_cached_memory, is_out_of_memory
 from synth.engine.errors import (
     DeadlineExceededError,
@@ -49,7 +49,6 @@ class SlotLoop:
     def __init__(
         self, batch: SlotBatch, codec: CodecThread, counter: WorkCounter, device: torch.device
     ) -> None:
-        """Prepare the thread; it begins with `start`."""
         self.batch, self.limit = batch, SlotLimit(batch.num_slots)
         self._counter, self._device = counter, device
         self._lane = DeviceLane(device, is_urgent=True)
@@ -88,9 +87,8 @@ class SlotLoop:
         """
         with self._wake:
             if self._closed:
-                raise EngineClosedError(
-                    "The engine is closed; another worker can render this segment."
-                )
+                message = "The engine is closed; another worker can render this segment."
+                raise EngineClosedError(message)
             self._queue.push(request)
             self._deadlines.push(request)
             self._unfinished += 1
@@ -105,7 +103,6 @@ class SlotLoop:
             self._wake.notify()
 
     def wake(self) -> None:
-        """Have the thread check again whether there is something to do."""
         with self._wake:
             self._wake.notify()
 
@@ -116,13 +113,11 @@ class SlotLoop:
             self._wake.notify()
         if self._thread.is_alive():
             self._thread.join()
+        message = "The engine was closed before this segment was rendered."
         with self._wake:
             waiting = self._queue.drain()
         for request in [*(slot.request for slot in self.batch.running), *waiting]:
-            resolve(
-                request.future,
-                EngineClosedError("The engine was closed before this segment was rendered."),
-            )
+            resolve(request.future, EngineClosedError(message))
 
     def _note_done(self, future: Future[SegmentAudio]) -> None:
         with self._wake:
@@ -136,7 +131,10 @@ class SlotLoop:
             while self._wait_for_work():
                 ran_out = False
                 try:
-                    self._run_posted()
+                    with self._wake:
+                        posted, self._posted = self._posted, []
+                    for function in posted:
+                        function()
                     self._end_done()
                     self._start_some()
                     self._advance()
@@ -149,26 +147,17 @@ class SlotLoop:
                     self._use_fewer_slots()
 
     def _wait_for_work(self) -> bool:
-        """Block until there is something to do; False when the loop shall end."""
         with self._wake:
-            while not (self._closed or self._has_work()):
+            while not (
+                self._closed
+                or self.batch.num_running
+                or self._posted
+                or self._any_done
+                or self._may_start()
+                or self._deadlines.seconds_left() == 0
+            ):
                 self._wake.wait(self._deadlines.seconds_left())
             return not self._closed
-
-    def _has_work(self) -> bool:
-        return bool(
-            self.batch.num_running
-            or self._posted
-            or self._any_done
-            or self._may_start()
-            or self._deadlines.seconds_left() == 0
-        )
-
-    def _run_posted(self) -> None:
-        with self._wake:
-            posted, self._posted = self._posted, []
-        for function in posted:
-            function()
 
     def _end_done(self) -> None:
         """Free the slots and places of requests that were cancelled or are too late."""
@@ -176,14 +165,11 @@ class SlotLoop:
             late = self._deadlines.pop_passed()
         in_slots = {id(slot.request) for slot in self.batch.running} if late else set()
         for request in late:
-            where = (
-                "while the segment was rendered"
-                if id(request) in in_slots
-                else "while the segment waited"
+            where = "was rendered" if id(request) in in_slots else "waited"
+            error = DeadlineExceededError(
+                seconds=request.deadline_seconds or 0.0, where=f"while the segment {where}"
             )
-            resolve(
-                request.future, DeadlineExceededError(seconds=request.deadline_seconds, where=where)
-            )
+            resolve(request.future, error)
         if not self._any_done:
             return
         with self._wake:
@@ -209,18 +195,20 @@ class SlotLoop:
         self._starting = []
         if streams:
             self._codec.watch(streams)
-            self._read_status(
-                self.batch.running, at_once=True
-            )  # the first frame came with the prompt
+            self._read_status(self.batch.running, at_once=True)  # prompts bring a first frame
 
     def _may_start(self) -> bool:
         """Return whether the request that goes next may have a slot now; holds the lock."""
         priority = self._queue.next_priority()
-        return (
-            priority is not None
-            and self.batch.num_running < self.limit.now
-            and not self._codec.is_behind(priority)
-            and not self._would_delay_streams(priority)
+        if priority is None or self.batch.num_running >= self.limit.now:
+            return False
+        if self._codec.is_behind(priority):
+            return False
+        # A less urgent prompt would widen the gaps of streams too much.
+        return self.batch.frames - self._last_pack >= LIVE_PACK_EVERY or all(
+            slot.request.priority >= priority
+            for slot in self.batch.running
+            if slot.request.live is not None
         )
 
     def _take_requests(self) -> list[SlotRequest]:
@@ -251,15 +239,7 @@ class SlotLoop:
             self._last_pack = self.batch.frames
         return taken
 
-    def _would_delay_streams(self, priority: int) -> bool:
-        """Return whether a less urgent prompt now would widen the gaps of streams too much."""
-        if self.batch.frames - self._last_pack >= LIVE_PACK_EVERY:
-            return False
-        live = [slot.request for slot in self.batch.running if slot.request.live is not None]
-        return any(request.priority < priority for request in live)
-
     def _advance(self) -> None:
-        """Compute one frame, and read the slots' status when it is time."""
         running = self.batch.running
         if not running:
             self._unread = None
@@ -270,7 +250,10 @@ class SlotLoop:
             self.limit.note_frame()
             self.frames_made += len(running)
             self._counter.note()
-        at_once = not can_go_on or any(_is_unheard(slot) for slot in running)
+        # A stream that waits for its first sound waits for nothing else.
+        at_once = not can_go_on or any(
+            slot.request.live is not None and not slot.request.live.num_handed for slot in running
+        )
         if at_once or self.batch.frames - self._status_read_at >= self._status_every:
             self._read_status(running, at_once=at_once)
 
@@ -293,7 +276,6 @@ class SlotLoop:
                 self._send_chunks(running, frames)
 
     def _send_chunks(self, running: RunningSlot, frames: int) -> None:
-        """Give the codec the chunks of a stream that are complete."""
         live, future = running.request.live, running.request.future
         assert live is not None
         while size := live.next_chunk(frames):
@@ -318,30 +300,22 @@ class SlotLoop:
         spoken = frames - (status == ENDED)
         codes = self.batch.codes(running, 0, spoken)
         self.batch.release(running)
-        finished = FinishedCodes(
-            codes=codes,
-            made=self._lane.mark(),
-            reason=reason,
-            future=request.future,
-            priority=request.priority,
+        timings = Timings(
             queue_seconds=running.started_at - request.submitted_at,
             prefill_seconds=running.prefilled_at - running.started_at,
             decode_seconds=time.perf_counter() - running.prefilled_at,
+            codec_seconds=0.0,
         )
-        if request.live is None:
+        made, live = self._lane.mark(), request.live
+        finished = FinishedCodes(codes, made, reason, request.future, request.priority, timings)
+        if live is None:
             self._codec.finish(finished)
+        elif request.restarts and not live.agrees_with(codes):
+            resolve(request.future, _stream_changed())
         else:
-            self._end_stream(running, finished, codes)
-
-    def _end_stream(self, running: RunningSlot, finished: FinishedCodes, codes: Tensor) -> None:
-        live = running.request.live
-        assert live is not None
-        if running.request.restarts and not live.agrees_with(codes):
-            resolve(finished.future, _stream_changed())
-            return
-        rest = codes[:, live.num_handed :]
-        live.note_handed(rest)
-        self._codec.feed(LiveChunk(live, finished.future, rest, finished.made, finished))
+            rest = codes[:, live.num_handed :]
+            live.note_handed(rest)
+            self._codec.feed(LiveChunk(live, request.future, rest, made, finished))
 
     def _use_fewer_slots(self) -> None:
         """Use fewer slots: what they held waits again, and begins anew with the same seed.
@@ -367,7 +341,6 @@ class SlotLoop:
             self._queue.push_front(affected)
 
     def _fail_all(self, error: Exception) -> None:
-        """End what is in slots with an error that nobody foresaw."""
         for request in [*(slot.request for slot in self.batch.running), *self._starting]:
             resolve(request.future, error)
         self._release_all()
@@ -376,12 +349,6 @@ class SlotLoop:
         for running in self.batch.running:
             self.batch.release(running)
         self._starting, self._unread = [], None
-
-
-def _is_unheard(slot: RunningSlot) -> bool:
-    """Return whether a stream waits for its first sound."""
-    live = slot.request.live
-    return live is not None and not live.num_handed
 
 
 def _stream_changed() -> DeviceOutOfMemoryError:

@@ -8,9 +8,8 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
-from types import TracebackType
 
 import numpy as np
 import torch
@@ -53,7 +52,6 @@ class LiveAudio:
         return self._wanted if num_frames - self.num_handed >= self._wanted else 0
 
     def note_handed(self, codes: Tensor) -> None:
-        """Remember the codes of a chunk that goes to the codec."""
         self._handed.append(codes)
         self.num_handed += codes.shape[1]
         self._wanted = next(self._sizes)
@@ -63,12 +61,9 @@ class LiveAudio:
         if not self._handed:
             return True
         handed = torch.cat(self._handed, dim=1)
-        return codes.shape[1] >= handed.shape[1] and torch.equal(
-            handed, codes[:, : handed.shape[1]]
-        )
+        return torch.equal(handed, codes[:, : handed.shape[1]])
 
     def give(self, wave: AudioArray) -> None:
-        """Hand the next samples to the listener."""
         self.waves.append(wave)
         self._on_audio(wave)
 
@@ -82,10 +77,10 @@ class AudioStream(Iterator[AudioArray]):
 
     def __init__(self, live: LiveAudio, future: Future[SegmentAudio], sample_rate: int) -> None:
         self.sample_rate = sample_rate
-        self._pieces, self._future = live.pieces, future
+        pieces = self._pieces = live.pieces
+        self._future = future
         self._is_over = False
-        pieces = live.pieces
-        future.add_done_callback(lambda _: pieces.put(None))
+        future.add_done_callback(lambda _: pieces.put(None))  # it keeps no stream alive
 
     def __next__(self) -> AudioArray:
         if self._is_over:
@@ -118,12 +113,7 @@ class AudioStream(Iterator[AudioArray]):
     def __enter__(self) -> AudioStream:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -135,8 +125,7 @@ class SlotRequest:
     """Ask for the speech of one prompt; it is over as soon as its future is done.
 
     `prefix` int64 [1 + K, P] is the voices' part of the prompt and `voice` names it, `own` int64
-    [1 + K, S] is the text's. `deadline` is on the clock of `time.monotonic`. `live` is where audio
-    goes while it is being made.
+    [1 + K, S] is the text's. `live` is where audio goes while it is being made.
     """
 
     prefix: Tensor
@@ -144,22 +133,19 @@ class SlotRequest:
     voice: str
     sampling: Sampling
     priority: int = 0
-    deadline: float | None = None
-    deadline_seconds: float = 0.0
+    deadline_seconds: float | None = None  # from when it was submitted
     live: LiveAudio | None = None
     future: Future[SegmentAudio] = field(default_factory=Future)
     submitted_at: float = field(default_factory=time.perf_counter)
     restarts: int = 0  # times it left its slot unfinished because memory ran out
     turn: int = 0  # removals from its class after which nothing later may go first
 
+    def __post_init__(self) -> None:
+        self.deadline = time.monotonic() + (self.deadline_seconds or 0.0)
+
     @property
     def positions(self) -> int:
         return self.prefix.shape[1] + self.own.shape[1]
-
-    @property
-    def expected_frames(self) -> int:
-        """Return about how many frames it takes, never above its limit."""
-        return min(self.sampling.max_frames, FRAMES_PER_TOKEN * self.own.shape[1])
 
 
 class RequestQueue:
@@ -243,8 +229,10 @@ class _Class:
         return self.waiting.pop(index)
 
     def _rank(self, index: int, voices: Collection[str]) -> tuple[bool, int]:
+        """Say whether a request's voice is at work, and about how many frames it takes."""
         request = self.waiting[index]
-        return request.voice in voices, request.expected_frames
+        frames = min(request.sampling.max_frames, FRAMES_PER_TOKEN * request.own.shape[1])
+        return request.voice in voices, frames
 
 
 class Deadlines:
@@ -256,7 +244,7 @@ class Deadlines:
 
     def push(self, request: SlotRequest) -> None:
         """Watch a request; one without a deadline needs no watching."""
-        if request.deadline is not None:
+        if request.deadline_seconds is not None:
             heapq.heappush(self._heap, (request.deadline, next(self._numbers), request))
 
     def seconds_left(self) -> float | None:
@@ -294,7 +282,6 @@ class SlotLimit:
         return still_used > 0 or failed > 1
 
     def note_frame(self) -> None:
-        """Count a frame that all slots in use got."""
         if self.now == self.most:
             return
         self._frames += 1
@@ -316,9 +303,7 @@ class FinishedCodes:
     reason: FinishReason
     future: Future[SegmentAudio]
     priority: int
-    queue_seconds: float
-    prefill_seconds: float
-    decode_seconds: float
+    timings: Timings  # without the codec's
 
     @property
     def num_frames(self) -> int:
@@ -345,12 +330,7 @@ def segment_audio(
         audio=wave,
         sample_rate=sample_rate,
         finish_reason=finished.reason,
-        timings=Timings(
-            queue_seconds=finished.queue_seconds,
-            prefill_seconds=finished.prefill_seconds,
-            decode_seconds=finished.decode_seconds,
-            codec_seconds=time.perf_counter() - codec_started_at,
-        ),
+        timings=replace(finished.timings, codec_seconds=time.perf_counter() - codec_started_at),
     )
 
 

@@ -48,24 +48,6 @@ INT8_BYTES = 1.3  # of a number in 8 bits, measured: scale and sum of its row, t
 MIN_POSITIONS = 64  # fewer are no advice to give
 
 
-def number_formats(config: EngineConfig, device: torch.device, lm: LMConfig) -> NumberFormats:
-    """Return the number formats that a configuration has on a device.
-
-    Raises:
-        InvalidSpecError: a format is unknown, or not to be had on the device.
-    """
-    numbers = choose_numbers(
-        config.dtype, device, lm, kernels=config.kernels, cache_dir=config.cache_dir
-    )
-    return NumberFormats(
-        model=numbers.dtype,
-        cache=cache_dtype(device, numbers.dtype),
-        encoder=half_dtype(CodecEncoder, config.codec_encode_dtype, device),
-        decoder=half_dtype(CodecDecoder, config.codec_decode_dtype, device),
-        matrix_bytes=INT8_BYTES if numbers.form.is_int8 else numbers.dtype.itemsize,
-    )
-
-
 def plan_engine(config: EngineConfig) -> MemoryPlan:
     """Return what the engine of a checkpoint will take on its device; reads sizes and no weight.
 
@@ -74,14 +56,7 @@ def plan_engine(config: EngineConfig) -> MemoryPlan:
         SlotsDoNotFitError: as for `plan_slots`.
     """
     device = resolve_device(config.device)
-    demand = engine_demand(config, device)
-    return plan_slots(
-        demand,
-        find_memory(device),
-        device.type,
-        asked=config.slots,
-        prefix_cache_bytes=config.prefix_cache_bytes,
-    )
+    return _plan(config, engine_demand(config, device), find_memory(device), device)
 
 
 def engine_demand(config: EngineConfig, device: torch.device) -> Demand:
@@ -99,14 +74,15 @@ def plan_loaded(config: EngineConfig, models: LoadedModels) -> MemoryPlan:
     """Return what an engine over loaded models will take; errors as for `plan_slots`."""
     demand = _demand(config, models.dual_ar.config, models.decoder.config, models.device)
     memory = find_memory(models.device)
-    before = DeviceMemory(memory.free + demand.weight_bytes, memory.total, memory.source)
-    return plan_slots(
-        demand,
-        before,
-        models.device.type,
-        asked=config.slots,
-        prefix_cache_bytes=config.prefix_cache_bytes,
-    )
+    before = replace(memory, free=memory.free + demand.weight_bytes)
+    return _plan(config, demand, before, models.device)
+
+
+def _plan(
+    config: EngineConfig, demand: Demand, memory: DeviceMemory, device: torch.device
+) -> MemoryPlan:
+    kept = config.prefix_cache_bytes
+    return plan_slots(demand, memory, device.type, asked=config.slots, prefix_cache_bytes=kept)
 
 
 def plan_slots(
@@ -133,7 +109,14 @@ def plan_slots(
     room = memory.free - reserve - demand.weight_bytes - shared
     prefix_cache_bytes = min(prefix_cache_bytes, max(int(PREFIX_SHARE * room), 0))
     room -= prefix_cache_bytes
-    frames, work = _codec_share(demand, room, max(asked, 1), device_type)
+    # In one pass the codec takes the most frames that leave the slots their room.
+    frames = default_batch_frames(device_type)
+    if device_type == "cpu":
+        frames = max(frames, min(CPU_PASS_BYTES // demand.codec_frame_work, MOST_CPU_FRAMES))
+    most_work = min(CODEC_SHARE * room, room - max(asked, 1) * demand.slot_bytes)
+    while frames > MIN_CODEC_FRAMES and frames * demand.codec_frame_work > most_work:
+        frames //= 2
+    work = demand.codec_work(frames)
     left = room - work
     fitting = max(left, 0) // demand.slot_bytes
     if fitting < max(asked, 1):
@@ -149,22 +132,17 @@ def plan_slots(
     )
 
 
-def _codec_share(demand: Demand, room: int, slots: int, device_type: str) -> tuple[int, int]:
-    """Return how many frames the codec may take in one pass, and its working memory.
-
-    They are the most that leaves the slots their room.
-    """
-    frames, needed = default_batch_frames(device_type), slots * demand.slot_bytes
-    if device_type == "cpu":
-        frames = max(frames, min(CPU_PASS_BYTES // demand.codec_frame_work, MOST_CPU_FRAMES))
-    most = min(CODEC_SHARE * room, room - needed)
-    while frames > MIN_CODEC_FRAMES and frames * demand.codec_frame_work > most:
-        frames //= 2
-    return frames, demand.codec_work(frames)
-
-
 def _demand(config: EngineConfig, lm: LMConfig, codec: CodecConfig, device: torch.device) -> Demand:
-    formats = number_formats(config, device, lm)
+    numbers = choose_numbers(
+        config.dtype, device, lm, kernels=config.kernels, cache_dir=config.cache_dir
+    )
+    formats = NumberFormats(
+        model=numbers.dtype,
+        cache=cache_dtype(device, numbers.dtype),
+        encoder=half_dtype(CodecEncoder, config.codec_encode_dtype, device),
+        decoder=half_dtype(CodecDecoder, config.codec_decode_dtype, device),
+        matrix_bytes=INT8_BYTES if numbers.form.is_int8 else numbers.dtype.itemsize,
+    )
     demand = find_demand(lm, codec, formats, max_positions=config.max_positions)
     if not wants_graphs(config.graphs, device):
         return demand

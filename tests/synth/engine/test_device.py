@@ -53,25 +53,15 @@ def test_every_tensor_comes_in_its_own_dtype_shape_and_memory(buffered: bool) ->
     assert np.array_equal(found[0], kept)
 
 
-def test_what_came_does_not_change_with_what_comes_next() -> None:
+def test_the_buffer_is_used_again_and_grows_with_a_larger_pass() -> None:
     copy = HostCopy(torch.device("cpu"), buffered=True)
     (first,) = copy.take([torch.ones(50)])
+    tensors = [torch.randn(300_000), torch.randn(200_001), torch.randn(10)]
 
-    (second,) = copy.take([torch.zeros(50)])
+    found = copy.take(tensors)
 
-    assert first.sum() == 50
-    assert second.sum() == 0
-
-
-def test_the_buffer_grows_with_a_larger_pass() -> None:
-    copy = HostCopy(torch.device("cpu"), buffered=True)
-    small = torch.randn(10)
-    large = [torch.randn(300_000), torch.randn(200_001)]
-
-    copy.take([small])
-    found = copy.take([*large, small])
-
-    for array, tensor in zip(found, [*large, small], strict=True):
+    assert first.sum() == 50  # what came does not change with what comes next
+    for array, tensor in zip(found, tensors, strict=True):
         assert np.array_equal(array, tensor.numpy())
 
 
@@ -123,81 +113,72 @@ def test_a_machine_without_limits_has_what_is_available(machine: Path) -> None:
     assert (found.free, found.total, found.source) == (6144 * MB, 8192 * MB, "this machine")
 
 
-def test_a_container_has_its_limit_and_pages_of_files_count_as_free(machine: Path) -> None:
-    write(
-        machine,
-        {
-            "proc/self/cgroup": "0::/\n",
-            "sys/fs/cgroup/memory.max": f"{2048 * MB}\n",
-            "sys/fs/cgroup/memory.current": f"{1500 * MB}\n",
-            "sys/fs/cgroup/memory.stat": (
-                f"anon {500 * MB}\ninactive_file {700 * MB}\nactive_file {300 * MB}\n"
-            ),
-        },
-    )
+V1, V2 = "sys/fs/cgroup/memory", "sys/fs/cgroup"
+
+
+@pytest.mark.parametrize(
+    ("group", "files", "expected"),
+    [
+        pytest.param(
+            "0::/",
+            {
+                f"{V2}/memory.max": f"{2048 * MB}",
+                f"{V2}/memory.current": f"{1500 * MB}",
+                f"{V2}/memory.stat": (
+                    f"anon {500 * MB}\ninactive_file {700 * MB}\nactive_file {300 * MB}"
+                ),
+            },
+            (1548 * MB, 2048 * MB, "this container"),
+            id="pages of files count as free",
+        ),
+        pytest.param(
+            "0::/outer/inner",
+            {
+                f"{V2}/outer/inner/memory.max": "max",
+                f"{V2}/outer/inner/memory.current": f"{100 * MB}",
+                f"{V2}/outer/memory.max": f"{1024 * MB}",
+                f"{V2}/outer/memory.current": f"{200 * MB}",
+            },
+            (824 * MB, 1024 * MB, "this container"),
+            id="the limit of a group further out counts",
+        ),
+        pytest.param(
+            "9:name=systemd:/\n4:cpu,memory:/docker/abc\n0::/",
+            {
+                f"{V1}/memory.limit_in_bytes": f"{1024 * MB}",
+                f"{V1}/memory.usage_in_bytes": f"{900 * MB}",
+                f"{V1}/memory.stat": (
+                    f"inactive_file 5\ntotal_inactive_file {300 * MB}\ntotal_active_file 0"
+                ),
+            },
+            (424 * MB, 1024 * MB, "this container"),
+            id="the older interface, where the group is seen as the root",
+        ),
+        pytest.param(
+            "4:memory:/",
+            {
+                f"{V1}/memory.limit_in_bytes": "9223372036854771712",
+                f"{V1}/memory.usage_in_bytes": "1000",
+            },
+            (6144 * MB, 8192 * MB, "this machine"),
+            id="no limit in the older interface",
+        ),
+        pytest.param(
+            "0::/",
+            {f"{V2}/memory.max": f"{64000 * MB}", f"{V2}/memory.current": "0"},
+            (6144 * MB, 8192 * MB, "this machine"),
+            id="a limit above the machine adds no memory",
+        ),
+    ],
+)
+def test_a_container_has_its_tightest_limit(
+    machine: Path, group: str, files: dict[str, str], expected: tuple[int, int, str]
+) -> None:
+    write(machine, {"proc/self/cgroup": f"{group}\n"} | files)
 
     found = find_memory(CPU, root=machine)
 
-    assert (found.free, found.total, found.source) == (1548 * MB, 2048 * MB, "this container")
-
-
-def test_the_limit_of_a_group_further_out_counts(machine: Path) -> None:
-    write(
-        machine,
-        {
-            "proc/self/cgroup": "0::/outer/inner\n",
-            "sys/fs/cgroup/outer/inner/memory.max": "max\n",
-            "sys/fs/cgroup/outer/inner/memory.current": f"{100 * MB}\n",
-            "sys/fs/cgroup/outer/memory.max": f"{1024 * MB}\n",
-            "sys/fs/cgroup/outer/memory.current": f"{200 * MB}\n",
-        },
-    )
-
-    assert find_memory(CPU, root=machine).free == 824 * MB
-
-
-def test_the_older_interface_is_read_where_the_group_is_seen_as_the_root(machine: Path) -> None:
-    write(
-        machine,
-        {
-            "proc/self/cgroup": "9:name=systemd:/\n4:cpu,memory:/docker/abc\n0::/\n",
-            "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{1024 * MB}\n",
-            "sys/fs/cgroup/memory/memory.usage_in_bytes": f"{900 * MB}\n",
-            "sys/fs/cgroup/memory/memory.stat": (
-                f"inactive_file 5\ntotal_inactive_file {300 * MB}\ntotal_active_file 0\n"
-            ),
-        },
-    )
-
-    assert find_memory(CPU, root=machine).free == 424 * MB
-
-
-def test_no_limit_in_the_older_interface_leaves_the_machine(machine: Path) -> None:
-    write(
-        machine,
-        {
-            "proc/self/cgroup": "4:memory:/\n",
-            "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
-            "sys/fs/cgroup/memory/memory.usage_in_bytes": "1000\n",
-        },
-    )
-
-    assert find_memory(CPU, root=machine).source == "this machine"
-
-
-def test_a_limit_above_the_machine_does_not_add_memory(machine: Path) -> None:
-    write(
-        machine,
-        {
-            "proc/self/cgroup": "0::/\n",
-            "sys/fs/cgroup/memory.max": f"{64000 * MB}\n",
-            "sys/fs/cgroup/memory.current": "0\n",
-        },
-    )
-
-    found = find_memory(CPU, root=machine)
-
-    assert (found.free, found.total) == (6144 * MB, 8192 * MB)
+    assert (found.free, found.total, found.source) == expected
 
 
 def test_this_machine_has_memory() -> None:

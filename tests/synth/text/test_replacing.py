@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Sequence
 
 import pytest
 
@@ -54,47 +55,34 @@ def test_word_is_found_between_the_edges_of_words(
     assert said(text, Rule(find, "X"), language=language) == expected
 
 
-def test_literal_is_found_inside_of_words() -> None:
-    assert said("concat CAT", Rule("cat", "X", "literal")) == "conX X"
+LONGER = (Rule("New", "a"), Rule("New York", "b"), Rule("New York City", "c"))
+PATTERN, WORD = Rule(r"\d+ km", "far", "regex"), Rule("5 km", "near")
 
 
-def test_case_counts_only_where_it_is_asked_for() -> None:
-    assert said("IT it It", Rule("IT", "I T", case_sensitive=True)) == "I T it It"
-    assert said("IT it It", Rule("it", "X")) == "X X X"
-
-
-def test_longest_literal_at_a_place_wins_whatever_the_order() -> None:
-    rules = (Rule("New", "a"), Rule("New York", "b"), Rule("New York City", "c"))
-
-    assert said("New York City, New York, New.", *rules) == "c, b, a."
-    assert said("New York City, New York, New.", *reversed(rules)) == "c, b, a."
-
-
-def test_earlier_pattern_wins_over_a_literal_and_a_later_one_does_not() -> None:
-    pattern, word = Rule(r"\d+ km", "far", "regex"), Rule("5 km", "near")
-
-    assert said("5 km 7 km", pattern, word) == "far far"
-    assert said("5 km 7 km", word, pattern) == "near far"
-
-
-def test_groups_of_a_pattern_are_filled_in() -> None:
-    rules = (
-        Rule(r"(\d+)/(\d+)", r"\1 over \2", "regex"),
-        Rule(r"v(?P<n>\d+)", r"version \g<n> \\", "regex"),
-        Rule("x", r"\1", "word"),
-    )
-
-    assert said("1/2 and v3 and x", *rules) == "1 over 2 and version 3 \\ and \\1"
-
-
-def test_group_that_took_no_part_is_nothing() -> None:
-    assert said("ab b", Rule("(a)?b", r"[\1]", "regex")) == "[a] []"
-
-
-def test_lookaround_sees_the_text_as_it_was() -> None:
-    rules = (Rule("the", "THE"), Rule(r"(?<=the )cat", "dog", "regex"))
-
-    assert said("the cat", *rules) == "THE dog"
+@pytest.mark.parametrize(
+    ("text", "rules", "expected"),
+    [
+        # A literal is found inside of words, and case counts only where it is asked for.
+        ("concat CAT", [Rule("cat", "X", "literal")], "conX X"),
+        ("IT it It", [Rule("IT", "I T", case_sensitive=True)], "I T it It"),
+        ("IT it It", [Rule("it", "X")], "X X X"),
+        # The longest one at a place wins whatever the order.
+        ("New York City, New York, New.", LONGER, "c, b, a."),
+        ("New York City, New York, New.", LONGER[::-1], "c, b, a."),
+        # An earlier pattern wins over a literal, and a later one does not.
+        ("5 km 7 km", [PATTERN, WORD], "far far"),
+        ("5 km 7 km", [WORD, PATTERN], "near far"),
+        # Groups of a pattern are filled in; one that took no part is nothing.
+        ("1/2 and 3/4", [Rule(r"(\d+)/(\d+)", r"\1 over \2", "regex")], "1 over 2 and 3 over 4"),
+        ("v3", [Rule(r"v(?P<n>\d+)", r"version \g<n> \\", "regex")], "version 3 \\"),
+        ("x", [Rule("x", r"\1", "word")], "\\1"),
+        ("ab b", [Rule("(a)?b", r"[\1]", "regex")], "[a] []"),
+        # Looking around sees the text as it was.
+        ("the cat", [Rule("the", "THE"), Rule(r"(?<=the )cat", "dog", "regex")], "THE dog"),
+    ],
+)
+def test_rules_are_applied_in_their_order(text: str, rules: Sequence[Rule], expected: str) -> None:
+    assert said(text, *rules) == expected
 
 
 def test_marks_for_the_model_are_replaced_whole_or_not_at_all() -> None:
@@ -190,27 +178,26 @@ def test_plain_pattern_is_kept(pattern: str) -> None:
     assert check_rule(Rule(pattern, "x", "regex")).find == pattern
 
 
-@pytest.mark.parametrize("pattern", ["(", "[", "a{99999999999999999999}", r"\p{Foo}", "\\", "(?R)a",
-                                     "(?P<n>a)(?&n)", "*a", "(?<n", "(" * 400])  # fmt: skip
-def test_pattern_that_cannot_be_read_is_refused(pattern: str) -> None:
-    assert code_of(pattern) == "pattern_invalid"
+@pytest.mark.parametrize(
+    ("find", "say", "code"),
+    [
+        *((find, "x", "pattern_invalid") for find in (
+            "(", "[", "a{99999999999999999999}", r"\p{Foo}", "\\", "(?R)a", "(?P<n>a)(?&n)", "*a",
+            "(?<n", "(" * 400)),
+        *((find, "x", "pattern_empty") for find in (
+            "a*", r"\b", "(?=a)", "^", "a|", "(a?)(b?)", "$")),
+        *(("(?P<n>a)", say, "say_invalid") for say in (  # of no group
+            r"\2", r"\g<m>", r"\x", "\\", r"\g<", "\\\\\\")),
+    ],
+)  # fmt: skip
+def test_pattern_and_references_that_cannot_be_used_are_refused(
+    find: str, say: str, code: str
+) -> None:
+    assert code_of(find, say) == code
 
 
-@pytest.mark.parametrize("pattern", ["a*", r"\b", "(?=a)", "^", "a|", "(a?)(b?)", "$"])
-def test_pattern_that_matches_nothing_at_all_is_refused(pattern: str) -> None:
-    assert code_of(pattern) == "pattern_empty"
-
-
-@pytest.mark.parametrize("say", [r"\2", r"\g<m>", r"\x", "\\", r"\g<", "\\\\\\"])
-def test_reference_to_no_group_is_refused(say: str) -> None:
-    assert code_of("(?P<n>a)", say) == "say_invalid"
-
-
-def test_references_to_groups_are_kept() -> None:
+def test_references_to_groups_are_kept_and_a_backslash_of_a_word_is_only_a_backslash() -> None:
     assert check_rule(Rule("(?P<n>a)", r"\1 \g<n> \g<n> \\ \0", "regex")).say
-
-
-def test_backslash_of_a_word_is_only_a_backslash() -> None:
     assert check_rule(Rule("a", r"\9")).say == r"\9"
 
 

@@ -24,11 +24,10 @@ def test_written_text_stays_and_spoken_text_changes() -> None:
     assert piece.spoken_text == "Ask Win about it, please, today."
     assert isinstance(piece, SpokenPiece)
     (change,) = piece.changes
-    assert (piece.text[change.start : change.end], change.said, change.by) == (
-        "Nguyen",
-        "Win",
-        "mine",
-    )
+    assert piece.text[change.start : change.end] == "Nguyen"
+    assert (change.said, change.by) == ("Win", "mine")
+    (piece,) = spoken("He um went um home with all of them um", Rule("um", ""))
+    assert piece.spoken_text == "He went home with all of them"  # with single blanks
 
 
 def test_piece_without_a_change_is_the_same_object() -> None:
@@ -89,12 +88,6 @@ def test_first_piece_with_nothing_left_joins_the_next_and_changes_stay_at_their_
     (piece,) = pieces
     assert isinstance(piece, SpokenPiece)
     assert [piece.text[c.start : c.end] for c in piece.changes] == ["Nguyen"]
-
-
-def test_blanks_around_what_is_removed_become_one() -> None:
-    (piece,) = spoken("He um went um home with all of them um", Rule("um", ""))
-
-    assert piece.spoken_text == "He went home with all of them"
 
 
 def test_time_over_names_the_rule() -> None:

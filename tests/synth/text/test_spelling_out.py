@@ -34,6 +34,7 @@ ENGLISH = [
     ("3.14", "three point one four"),
     ("-5 and (-2.5)", "minus five and (minus two point five)"),
     ("007", "zero zero seven"),
+    ("007,123", "zero zero seven one two three"),
     ("1st, 2nd, 3rd, 11th, 21st, 3th", "first, second, third, eleventh, twenty-first, 3th"),
     ("in 1984, 2005 and 2024", "in nineteen eighty-four, two thousand five and twenty twenty-four"),
     ("the 1990s", "the nineteen nineties"),
@@ -310,17 +311,13 @@ def test_part_ends_before_what_belongs_together(
     assert [piece.spoken_text for piece in cut] == pieces
 
 
-def test_expression_that_is_longer_than_a_piece_is_divided_at_its_blanks() -> None:
+def test_expression_that_is_longer_than_a_piece_is_divided_at_its_blanks_or_anywhere() -> None:
     pieces = cut_text("1 234 567 890 123 456 789", max_chars=10)
+    digits = [piece.spoken_text for piece in cut_text("7" * 1000, max_chars=60)]
 
     assert [piece.spoken_text for piece in pieces] == ["1 234 567", "890 123", "456 789"]
-
-
-def test_digits_without_end_are_cut_all_the_same() -> None:
-    pieces = cut_text("7" * 1000, max_chars=60)
-
-    assert "".join(piece.spoken_text for piece in pieces) == "7" * 1000
-    assert all(len(piece.spoken_text) <= 60 for piece in pieces)
+    assert "".join(digits) == "7" * 1000
+    assert all(len(part) <= 60 for part in digits)
 
 
 def test_piece_that_has_grown_keeps_what_a_date_became_together() -> None:

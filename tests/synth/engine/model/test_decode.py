@@ -177,19 +177,6 @@ def test_attending_over_more_than_the_live_part_changes_no_code(
     assert torch.equal(_columns(a, 0), _columns(b, 0))
 
 
-def test_the_tensors_of_a_state_are_never_replaced(
-    loaded: Loaded, prompts: dict[str, Tensor]
-) -> None:
-    state = _state(loaded, 1)
-    before = {n: v.data_ptr() for n, v in vars(state).items() if isinstance(v, Tensor)}
-
-    outputs = [_start(loaded, state, 0, prompts["no_voice"])]
-    _run(loaded, state, outputs, 3)
-    state.release(0)
-
-    assert before == {n: v.data_ptr() for n, v in vars(state).items() if isinstance(v, Tensor)}
-
-
 def test_a_step_asks_no_tensor_for_its_value(loaded: Loaded, prompts: dict[str, Tensor]) -> None:
     state = _state(loaded, 2)
     _start(loaded, state, 0, prompts["no_voice"])
@@ -219,17 +206,11 @@ def test_a_full_context_is_a_named_end(
     assert state.status.tolist() == [CONTEXT_FULL]
 
 
-def test_a_prompt_that_leaves_no_room_is_refused(
-    loaded: Loaded, prompts: dict[str, Tensor]
+def test_prompts_without_room_and_slots_longer_than_the_context_are_refused(
+    loaded: Loaded,
 ) -> None:
-    prompt = prompts["one_voice"]
-    state = _state(loaded, 1, max_positions=prompt.shape[1])
-
     with pytest.raises(InvalidSpecError, match="no room"):
-        state.assign(0, GREEDY, prompt_positions=prompt.shape[1])
-
-
-def test_slots_longer_than_the_models_context_are_refused(loaded: Loaded) -> None:
+        _state(loaded, 1, max_positions=30).assign(0, GREEDY, prompt_positions=30)
     with pytest.raises(InvalidSpecError, match="4097"):
         _state(loaded, 1, max_positions=4097)
 
@@ -302,12 +283,16 @@ def test_the_history_holds_every_frame_that_was_made(
     loaded: Loaded, prompts: dict[str, Tensor]
 ) -> None:
     state = _state(loaded, 2)
+    before = {n: v.data_ptr() for n, v in vars(state).items() if isinstance(v, Tensor)}
     outputs = [_start(loaded, state, 1, prompts["no_voice"])]
     _run(loaded, state, outputs, 22)
 
     made = _columns(outputs, 1)
     assert int(state.frame[1]) == made.shape[1] == 20
     assert torch.equal(state.history[1, :20].T, made.to(torch.int32))
+    state.release(1)
+    # No tensor of a state is ever replaced.
+    assert before == {n: v.data_ptr() for n, v in vars(state).items() if isinstance(v, Tensor)}
 
 
 def test_a_state_has_the_noise_of_each_request_in_store(

@@ -24,7 +24,6 @@ from synth.engine.model.decode import StepOutput
 from synth.engine.model.decode_state import DecodeState
 from synth.engine.model.graphs import (
     CudaGraphs,
-    EagerSteps,
     GraphBackend,
     GraphCaptureError,
     StepRunner,
@@ -68,7 +67,7 @@ def compare(
     """Do the same with eager steps and with graphs; all that can be seen is equal in every bit."""
     eager, replayed = (state_of(loaded, strict=strict) for _ in range(2))
     runners: list[tuple[StepRunner, DecodeState]] = [
-        (EagerSteps(loaded.model, eager, length=eager.cache.num_positions), eager),
+        (StepRunner(loaded.model, eager, length=eager.cache.num_positions), eager),
         (capture_steps(loaded.model, replayed, backend), replayed),
     ]
     arrangement = Arrangement(loaded, prompts, seed)
@@ -302,7 +301,7 @@ def run() -> StepOutput:
 
 
 def count(graph: object) -> int | None:
-    return graph_capture._count(graph, run)  # type: ignore[arg-type]  # as good as one
+    return graph_capture._count_nodes(graph)  # type: ignore[arg-type]  # as good as one
 
 
 def test_the_driver_says_how_many_nodes_a_graph_has(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,21 +310,14 @@ def test_the_driver_says_how_many_nodes_a_graph_has(monkeypatch: pytest.MonkeyPa
     assert count(KeptGraph()) == 812
 
 
-def test_the_kernels_of_an_eager_run_are_counted_where_the_driver_does_not_say(
+def test_without_the_drivers_answer_there_is_no_number_and_no_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver(status=1))
-    monkeypatch.setattr(graph_capture, "count_kernels", lambda run: 99)
-
-    assert count(KeptGraph()) == 99
-    assert "could not be counted: the driver answered 1" in caplog.text
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a device has both")
-def test_with_neither_driver_nor_profiler_there_is_no_number_and_no_error(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
     assert count(object()) is None
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver(status=1))
+
+    assert count(KeptGraph()) is None
+    assert "could not be counted: the driver answered 1" in caplog.text
     assert caplog.text.count("could not be counted") == 2
 
 
@@ -384,7 +376,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
             OutOfMemoryError=torch.cuda.OutOfMemoryError,
         ),
     )
-    monkeypatch.setattr(graph_capture, "_count", lambda graph, run: 7)
+    monkeypatch.setattr(graph_capture, "_count_nodes", lambda graph: 7)
     return found
 
 

@@ -65,30 +65,20 @@ def test_eight_bits_are_off_by_little_and_the_error_is_told() -> None:
     exact = F.linear(x, weight, bias)
     assert float((found - exact).norm() / exact.norm()) < 0.03
     assert 0.001 < int8_error(weight, x) < 0.03
+    zeros = Int8Linear(weight, bias)(torch.zeros(2, 200))
+    assert torch.equal(zeros, bias.expand(2, -1))
 
 
 def test_in_eight_bits_a_vector_does_not_depend_on_its_neighbours() -> None:
     weight, _ = _weight(64, 40)
-    linear = Int8Linear(weight, None)
+    before = torch.backends.quantized.engine
+    linear = make_linear(weight, None, LinearForm.INT8)
+    assert torch.backends.quantized.engine == before
     x = torch.randn(4, 40)
     crowd = torch.cat([x[:1], x[1:] * 1000])
 
     assert torch.equal(linear(x)[0], linear(crowd)[0])
     assert torch.equal(linear(x)[2], linear(x[2:3])[0])
-
-
-def test_eight_bits_take_a_vector_of_zeros() -> None:
-    weight, bias = _weight()
-
-    assert torch.equal(Int8Linear(weight, bias)(torch.zeros(2, 32)), bias.expand(2, -1))
-
-
-def test_the_packing_leaves_the_setting_of_the_library_as_it_was() -> None:
-    before = torch.backends.quantized.engine
-
-    make_linear(_weight()[0], None, LinearForm.INT8)
-
-    assert torch.backends.quantized.engine == before
 
 
 def test_limits_put_on_the_libraries_decide_what_the_processor_can_do() -> None:

@@ -290,91 +290,63 @@ def test_strict_slots_have_the_same_bits_alone_packed_and_cached(
             assert torch.equal(alone.columns[other.slot], together.columns[start.slot])
 
 
-def test_a_prompt_of_a_prefix_alone_is_refused(loaded: Loaded) -> None:
-    voice = _columns(loaded.model, 10, seed=1)
+@pytest.mark.parametrize(
+    ("own", "prefix", "message"),
+    [(0, 10, "column of its own"), (11, 0, "assigned 10 positions; its prompt has 11")],
+)
+def test_a_prompt_that_is_empty_or_not_the_assigned_one_is_refused(
+    loaded: Loaded, own: int, prefix: int, message: str
+) -> None:
     state = _state(loaded.model, 1)
     state.assign(0, GREEDY, prompt_positions=10)
+    columns = _columns(loaded.model, 11, seed=1)
 
-    with pytest.raises(InvalidSpecError, match="column of its own"):
-        start_slots(loaded.model, state, [SlotStart(0, voice[:, :0], voice, "voice")])
-
-
-def test_a_slot_assigned_for_another_prompt_is_refused(loaded: Loaded) -> None:
-    state = _state(loaded.model, 1)
-    state.assign(0, GREEDY, prompt_positions=10)
-
-    with pytest.raises(InvalidSpecError, match="assigned 10 positions; its prompt has 11"):
-        start_slots(loaded.model, state, [SlotStart(0, _columns(loaded.model, 11, seed=1))])
+    with pytest.raises(InvalidSpecError, match=message):
+        start_slots(loaded.model, state, [SlotStart(0, columns[:, :own], columns[:, :prefix], "v")])
 
 
 ONE = 2 * 2 * 3 * 4 * 5 * 4  # bytes of the prefix below
 
 
-def _prefix() -> KeptPrefix:
-    return KeptPrefix(torch.ones(2, 3, 4, 5), torch.ones(2, 3, 4, 5))
+def _filled(max_bytes: int, keys: str) -> PrefixCache:
+    cache = PrefixCache(max_bytes)
+    for key in keys:
+        cache.put(key, KeptPrefix(torch.ones(2, 3, 4, 5), torch.ones(2, 3, 4, 5)))
+    return cache
 
 
-def test_the_least_recently_used_prefix_goes_first() -> None:
-    cache = PrefixCache(3 * ONE)
-    for key in "abc":
-        cache.put(key, _prefix())
+@pytest.mark.parametrize(
+    ("most", "keys", "kept"), [(0, "a", ""), (1, "a", "a"), (4, "aa", "a"), (3, "abcd", "bcd")]
+)
+def test_prefixes_are_kept_within_the_budget(most: int, keys: str, kept: str) -> None:
+    cache = _filled(most * ONE, keys)
+
+    assert [key for key in "abcd" if key in cache] == list(kept)
+    assert (len(cache), cache.num_bytes) == (len(kept), len(kept) * ONE)
+    assert [cache.get(key) is not None for key in "abcd"] == [key in kept for key in "abcd"]
+    assert (cache.hits, cache.misses) == (len(kept), 4 - len(kept))
+
+
+def test_the_least_recently_used_prefix_goes_first_and_none_for_one_above_the_budget() -> None:
+    cache = _filled(3 * ONE, "abc")
 
     cache.get("a")
-    cache.put("d", _prefix())
+    cache.put("large", KeptPrefix(torch.ones(2, 3, 99, 5), torch.ones(2, 3, 99, 5)))
+    assert [key in cache for key in (*"abc", "large")] == [True, True, True, False]
+    cache.put("d", KeptPrefix(torch.ones(2, 3, 4, 5), torch.ones(2, 3, 4, 5)))
 
     assert [key in cache for key in "abcd"] == [True, False, True, True]
     assert cache.num_bytes == 3 * ONE
 
 
-def test_a_prefix_above_the_budget_is_not_kept_and_drives_no_other_out() -> None:
-    cache = PrefixCache(ONE)
-    cache.put("small", _prefix())
-
-    cache.put("large", KeptPrefix(torch.ones(2, 3, 9, 5), torch.ones(2, 3, 9, 5)))
-
-    assert "small" in cache
-    assert "large" not in cache
-    assert cache.num_bytes == ONE
-
-
-def test_a_budget_of_nothing_keeps_nothing() -> None:
-    cache = PrefixCache(0)
-
-    cache.put("a", _prefix())
-
-    assert (len(cache), cache.num_bytes, cache.get("a")) == (0, 0, None)
-
-
-def test_a_prefix_put_twice_takes_its_bytes_once() -> None:
-    cache = PrefixCache(4 * ONE)
-
-    cache.put("a", _prefix())
-    cache.put("a", _prefix())
-
-    assert (len(cache), cache.num_bytes) == (1, ONE)
-
-
 def test_forgotten_prefixes_give_their_memory_back() -> None:
-    cache = PrefixCache(4 * ONE)
-    for key in "abc":
-        cache.put(key, _prefix())
+    cache = _filled(4 * ONE, "abc")
 
     for key in ("a", "c", "never kept"):
         cache.evict(key)
     assert (len(cache), cache.num_bytes) == (1, ONE)
-
     cache.clear()
     assert (len(cache), cache.num_bytes) == (0, 0)
-
-
-def test_hits_and_misses_are_counted() -> None:
-    cache = PrefixCache(ONE)
-    cache.put("a", _prefix())
-
-    for key in ("a", "b", "a"):
-        cache.get(key)
-
-    assert (cache.hits, cache.misses) == (2, 1)
 
 
 def test_prefixes_that_differ_in_one_code_have_two_keys() -> None:

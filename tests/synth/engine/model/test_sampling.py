@@ -67,12 +67,8 @@ def test_draws_come_as_often_as_their_probabilities_say() -> None:
 
     torch.testing.assert_close(shares, weights[0], atol=0.015, rtol=0)
     assert shares[3] == 0
-
-
-def test_a_uniform_number_of_zero_never_picks_an_illegal_candidate() -> None:
-    weights, zeros = torch.tensor([[1.0, 0.0]]), torch.zeros(1, 2)
-
-    assert draw(weights, zeros).item() == 0
+    # A uniform number of zero never picks an illegal candidate.
+    assert draw(torch.tensor([[1.0, 0.0]]), torch.zeros(1, 2)).item() == 0
 
 
 def test_a_repeated_semantic_token_is_replaced_once_whatever_replaces_it() -> None:
@@ -107,11 +103,8 @@ def test_a_value_out_of_range_is_refused_by_name(sampling: Sampling, word: str) 
         check_sampling(sampling, max_top_k=64, num_rows=257, lenient=False)
 
 
-def test_any_top_k_will_do_where_every_row_is_kept() -> None:
+def test_any_top_k_will_do_where_every_row_is_kept_and_zeros_pass_only_when_lenient() -> None:
     check_sampling(Sampling(top_k=10**6), max_top_k=257, num_rows=257, lenient=False)
-
-
-def test_the_references_zeros_pass_only_when_lenient() -> None:
     check_sampling(Sampling(top_k=0, max_frames=0), max_top_k=64, num_rows=257, lenient=True)
 
     with pytest.raises(InvalidSpecError):
@@ -160,11 +153,7 @@ def test_numbers_are_the_same_alone_and_among_neighbours() -> None:
 
     for row, (seed, frame) in enumerate(zip(seeds.tolist(), frames.tolist(), strict=True)):
         assert torch.equal(batch[row], _uniform(seed, frame, 2, ids))
-
-
-def test_a_candidates_number_depends_on_its_id_and_not_on_its_rank() -> None:
-    ids = torch.tensor([9, 4, 7])
-
+    # A candidate's number depends on its id and not on its rank.
     assert torch.equal(_uniform(1, 0, 0, ids).flip(0), _uniform(1, 0, 0, ids.flip(0)))
 
 
@@ -180,8 +169,10 @@ def test_seed_frame_and_draw_each_change_all_numbers(other: tuple[int, int, int]
 
 
 def test_numbers_are_uniform_and_uncorrelated() -> None:
+    generator = torch.get_rng_state()
     values = torch.stack([_uniform(7, frame, 0, torch.arange(4096)) for frame in range(64)])
 
+    assert torch.equal(torch.get_rng_state(), generator)  # the global one is left alone
     assert values.dtype is torch.float32
     assert float(values.min()) > 0 and float(values.max()) < 1
     counts = torch.histc(values, bins=64, min=0, max=1) / (values.numel() / 64)
@@ -190,14 +181,6 @@ def test_numbers_are_uniform_and_uncorrelated() -> None:
     for shifted in (centred.roll(1, 0), centred.roll(1, 1), centred.roll((1, 1), (0, 1))):
         correlation = float((centred * shifted).mean() * 12)
         assert abs(correlation) < 5 / values.numel() ** 0.5
-
-
-def test_the_global_generator_is_left_alone() -> None:
-    before = torch.get_rng_state()
-
-    _uniform(1, 2, 3, torch.arange(10))
-
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_noise_in_the_references_order_draws_whole_rows_for_one_stream() -> None:

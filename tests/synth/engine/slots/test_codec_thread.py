@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from synth.contract import FinishReason, SegmentAudio
+from synth.contract import FinishReason, SegmentAudio, Timings
 from synth.engine.codec.halves import CodecDecoder
 from synth.engine.codec.load import uses_kernels
 from synth.engine.codec.streams import ChunkSchedule
@@ -34,7 +34,9 @@ def codec(decoder: CodecDecoder) -> Iterator[CodecThread]:
     thread.close()
 
 
-def codec_thread(decoder: CodecDecoder, *, is_strict: bool = False) -> CodecThread:
+def codec_thread(
+    decoder: CodecDecoder, *, is_strict: bool = False, starts: bool = True
+) -> CodecThread:
     thread = CodecThread(
         decoder,
         pass_frames=256,
@@ -43,7 +45,8 @@ def codec_thread(decoder: CodecDecoder, *, is_strict: bool = False) -> CodecThre
         num_threads=0,
         on_progress=lambda: None,
     )
-    thread.start()
+    if starts:
+        thread.start()
     return thread
 
 
@@ -55,9 +58,7 @@ def finished(num_frames: int, *, seed: int = 0, priority: int = 0) -> FinishedCo
         reason=FinishReason.END,
         future=Future(),
         priority=priority,
-        queue_seconds=0.0,
-        prefill_seconds=0.0,
-        decode_seconds=0.0,
+        timings=Timings(0.0, 0.0, 0.0, 0.0),
     )
 
 
@@ -129,14 +130,7 @@ def streamed(codec: CodecThread, sizes: Sequence[int], seeds: Sequence[int]) -> 
 def test_recorded_streams_sound_as_those_decoded_eagerly(
     codec: CodecThread, decoder: CodecDecoder
 ) -> None:
-    recorded = CodecThread(
-        decoder,
-        pass_frames=256,
-        most_waiting=100,
-        is_strict=False,
-        num_threads=0,
-        on_progress=lambda: None,
-    )
+    recorded = codec_thread(decoder, starts=False)
     recorded.record_streams(ChunkSchedule(first=1, largest=8), capture=keep_eager)
     recorded.start()
     try:
@@ -187,8 +181,9 @@ def test_memory_that_runs_out_behind_the_decoder_moves_no_stream_twice(
 
 
 def test_a_pass_holds_the_most_urgent_class_and_similar_lengths(decoder: CodecDecoder) -> None:
-    passes = CodecPasses(
-        decoder, DeviceLane(decoder.device, is_urgent=False), pass_frames=100, is_strict=False
+    lane = DeviceLane(decoder.device, is_urgent=False)
+    passes, strict = (
+        CodecPasses(decoder, lane, pass_frames=100, is_strict=strict) for strict in (False, True)
     )
     bulk, first = finished(30, priority=10), finished(30)
     similar, short, too_much = finished(28), finished(12), finished(33)
@@ -197,14 +192,7 @@ def test_a_pass_holds_the_most_urgent_class_and_similar_lengths(decoder: CodecDe
 
     assert chosen == [first, similar, too_much]
     assert passes.choose([bulk, first, similar], in_pieces=True) == [first]
-
-
-def test_a_strict_pass_holds_one_segment(decoder: CodecDecoder) -> None:
-    lane = DeviceLane(decoder.device, is_urgent=False)
-    passes = CodecPasses(decoder, lane, pass_frames=100, is_strict=True)
-    one, other = finished(30), finished(30)
-
-    assert passes.choose([one, other], in_pieces=False) == [one]
+    assert strict.choose([first, finished(30)], in_pieces=False) == [first]
 
 
 def test_strict_samples_do_not_depend_on_streams(decoder: CodecDecoder) -> None:

@@ -26,19 +26,15 @@ from tests.synth.engine.engine_runs import CONFIG, spec, voice, wait_until, watc
 HOP = 2048
 
 
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
+def load() -> Iterator[Engine]:
     loaded = Engine.load(replace(CONFIG, slots=4))
     yield loaded
     loaded.close()
 
 
-@pytest.fixture
-def own_engine() -> Iterator[Engine]:
-    """Load an engine for one test: after memory ran out it uses fewer slots for a while."""
-    loaded = Engine.load(replace(CONFIG, slots=4))
-    yield loaded
-    loaded.close()
+engine = pytest.fixture(load, scope="module", name="engine")
+# For one test alone: after memory ran out it uses fewer slots for a while.
+own_engine = pytest.fixture(load, name="own_engine")
 
 
 @pytest.mark.parametrize(
@@ -98,31 +94,22 @@ def test_several_streams_and_segments_side_by_side_stay_what_they_are(engine: En
         assert np.abs(future.result(60).audio - take.audio).max() < 1e-4
 
 
-def test_a_closed_stream_gives_its_slot_free(
+def test_a_stream_that_is_closed_or_held_by_nobody_gives_its_slot_free(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frames = watch_frames(monkeypatch)
-    with engine.stream(spec(max_frames=450)) as stream:
-        next(stream)
+    with engine.stream(spec(max_frames=450)) as closed:
+        next(closed)
+    dropped = engine.stream(spec(max_frames=450))
+    next(dropped)
+
+    del dropped
 
     wait_until(lambda: engine.describe()["slots_in_use"] == 0 and not engine.is_busy)
     assert frames.count < 450
-    assert list(stream) == []
+    assert list(closed) == []
     with pytest.raises(RenderCancelledError):
-        _ = stream.result
-
-
-def test_a_stream_that_nobody_holds_any_more_ends(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    frames = watch_frames(monkeypatch)
-    stream = engine.stream(spec(max_frames=450))
-    next(stream)
-
-    del stream
-
-    wait_until(lambda: engine.describe()["slots_in_use"] == 0 and not engine.is_busy)
-    assert frames.count < 450
+        _ = closed.result
 
 
 def test_what_is_wrong_with_a_request_shows_at_once(engine: Engine) -> None:
