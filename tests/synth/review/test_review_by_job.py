@@ -184,9 +184,7 @@ def test_retry_renders_all_of_a_job_that_has_no_audio(browser: Client, owner: Us
     job = make_overdue_job(owner, 30)
     row = rows_of(browser)[str(job.pk)]
     assert button(row, "retry")["text"] == "Retry 30"
-
     press(browser, row, "retry")
-
     job.refresh_from_db()
     assert job.status == RenderJob.Status.QUEUED
     assert job.segments.filter(status=Segment.Status.QUEUED).count() == 30
@@ -196,9 +194,7 @@ def test_retry_renders_all_of_a_job_that_has_no_audio(browser: Client, owner: Us
 def test_retry_is_not_offered_where_it_would_be_refused(browser: Client, owner: User) -> None:
     job = make_overdue_job(owner, 3)
     Voice.objects.filter(versions__pinned_by__job=job).update(deleted_at=timezone.now())
-
     row = rows_of(browser)[str(job.pk)]
-
     assert counts(row) == ("0", "3")
     assert button(row, "retry") == {}
 
@@ -210,8 +206,6 @@ def test_table_has_ones_own_jobs_and_what_one_may_do(owner: User) -> None:
     make_spoken_job(owner, 0.2)
     client = Client()
     client.force_login(narrator)
-
     rows = rows_of(client)
-
     assert list(rows) == [str(mine.pk)]
     assert button(rows[str(mine.pk)], "approve") == button(rows[str(mine.pk)], "retry") == {}

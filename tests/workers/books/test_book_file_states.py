@@ -139,9 +139,7 @@ def test_file_that_is_deleted_while_it_is_made_leaves_no_object(spoken: SpokenBo
     assert take(spoken.process, Kind.BOOK_FILE) == 1
     before = stored()
     spoken.api.delete(f"{spoken.path}/files/{asked['id']}")
-
     spoken.process.run_all()
-
     assert stored() == before
 
 

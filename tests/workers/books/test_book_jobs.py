@@ -178,7 +178,6 @@ def test_workers_killed_while_reading_and_while_rendering_lose_nothing(
 @pytest.mark.thorough
 def test_file_that_is_no_book_fails_with_its_reason(shelf: tuple[Pair, User]) -> None:
     _, owner = shelf
-
     cut = wait_read(upload(owner, epub(("Oxen", FIRST))[:300]))
     picture = wait_read(upload(owner, b"\x89PNG\r\n\x1a\n" + bytes(500), name="b.png"))
 
