@@ -44,7 +44,6 @@ def upload(browser: Client, voice: Voice | None, *lines: str, **fields: str) -> 
 
 def test_file_becomes_a_batch_of_the_user(browser: Client, boss: User, ada: Voice) -> None:
     upload(browser, ada, json.dumps({"custom_id": "a", "text": "One."}), '{"text": "Two."}')
-
     batch = Batch.objects.get()
     items = list(batch.items.order_by("item_index"))
     assert batch.owner == boss

@@ -70,9 +70,7 @@ def test_client_that_comes_again_is_told_what_it_missed_and_no_more(
     last = body(api, batch)[-1][0]
     assert body(api, batch, last) == []
     cancel_job(batch.items.get(item_index=2).pk)
-
     missed = body(api, batch, last)
-
     assert [(name, data.get("index")) for _, name, data in missed] == [
         ("item", 2), ("progress", None),
     ]  # fmt: skip
@@ -92,9 +90,7 @@ def test_item_that_is_tried_again_is_told_as_queued(api: APIClient, operator: Us
     Batch.objects.filter(pk=batch.pk).update(status="running", ended_at=None)
     batch.items.filter(item_index=0).update(status="queued")
     settle_batch(batch.pk)
-
     events = body(api, batch, last)
-
     assert [(n, d.get("index"), d.get("status")) for _, n, d in events][:2] == [
         ("state", None, "running"),
         ("item", 0, "queued"),

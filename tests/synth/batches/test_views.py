@@ -104,9 +104,7 @@ def test_file_may_be_uploaded_with_options_as_fields(api: APIClient, ada: Voice)
         "priority": "interactive",
         "retention": "3600",
     }
-
     answer = api.post(URL, fields, format="multipart")
-
     assert answer.status_code == 202, answer.content
     assert (answer.json()["priority"], answer.json()["retention"]) == ("interactive", 3600)
     assert items_of(api, answer.json())[0]["format"] == "opus"

@@ -376,9 +376,7 @@ def test_book_that_does_not_fit_its_key_waits_and_says_why(
     BookSource.objects.filter(pk__in=batch.entries.values("book")).update(api_key=key)
     key.max_queued_chars = 300
     key.save()
-
     go_on(batch)
-
     assert states(api, batch) == ["queued", "waiting"]
     row = api.get(f"{BATCHES}/{batch.pk}/entries").json()["results"][1]
     assert "300 queued characters" in row["waits_for"]

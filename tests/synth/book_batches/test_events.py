@@ -154,7 +154,6 @@ def test_events_of_two_hundred_books_cost_a_bounded_number_of_queries(
 
     with django_assert_max_num_queries(10):
         events = body(api, batch)
-
     assert [name for _, name, _ in events] == ["state", *["book"] * 200, "progress"]
 
 

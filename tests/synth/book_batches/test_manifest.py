@@ -73,9 +73,7 @@ def test_lines_of_json_are_read_and_a_bad_one_is_named() -> None:
         b'{"file": "\xff"}',
         b'{"file": NaN}',
     ]
-
     found = read_manifest(b"\n".join(lines), most=MOST)
-
     assert found[0].fields == {"file": "a.epub", "voice": "Ada"}
     assert [(e.line, e.error.code) for e in found[1:] if e.error] == [
         (3, "not_an_object"),

@@ -150,9 +150,7 @@ def test_all_takes_of_one_job_are_approved_and_no_others(browser: Client, owner:
     row = rows_of(browser)[str(job.pk)]
     assert button(row, "approve")["text"] == "Approve 2"
     assert button(row, "approve")["data-confirm"].startswith("Approve 2 takes of this job")
-
     shown = press(browser, row, "approve")
-
     approved = job.segments.filter(index__in=(0, 1)).values_list("pk", flat=True)
     assert (sorted(shown["approved"]), shown["refused"]) == (sorted(approved), [])
     after = rows_of(browser)
@@ -176,7 +174,6 @@ def test_more_takes_than_one_request_approves_are_approved_in_turns(
     rows = rows_of(browser)
     assert button(rows[str(job.pk)], "approve")["text"] == "Approve 3"
     press(browser, rows[str(job.pk)], "approve")
-
     assert list(rows_of(browser)) == [str(small.pk)]
 
 

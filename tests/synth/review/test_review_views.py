@@ -106,9 +106,7 @@ def test_take_nobody_can_speak_so_fast_is_listed_though_nothing_was_screened(
     short = job.segments.get(index=1)
     short.spoken_text = "A long sentence of many words that takes some seconds to speak. " * 3
     short.save()
-
     found = listed(api)
-
     assert [(one["id"], one["reason"], one["approved"]) for one in found] == [
         (short.pk, "short", False)
     ]
@@ -194,7 +192,6 @@ def test_number_of_queries_does_not_grow_with_the_page(api: APIClient, operator:
     few = count()
     for _ in range(4):
         make_book(operator, job=make_spoken_job(operator, 0.1, 0.2, None))
-
     assert count() == few
 
 
@@ -235,7 +232,6 @@ def test_other_users_segments_are_neither_listed_nor_shown_nor_approved(
     api: APIClient, client_of: Callable[[User], APIClient], operator: User
 ) -> None:
     segment = make_spoken_job(make_user("other"), 0.1).segments.get()
-
     shown = api.get(f"{LIST}/{segment.pk}")
     refused = approve(api, segment)
     many = api.post(
@@ -256,9 +252,7 @@ def test_other_users_segments_are_neither_listed_nor_shown_nor_approved(
 def test_approved_take_is_kept_by_hand_and_leaves_the_list(api: APIClient, operator: User) -> None:
     job = make_spoken_job(operator, 0.3, 1.0)
     segment, take = job.segments.get(index=0), job.segments.get(index=0).take_id
-
     answer, again = approve(api, segment), approve(api, segment)
-
     assert (answer.status_code, again.status_code) == (200, 200)
     assert (answer.json()["approved"], answer.json()["reason"]) == (True, None)
     assert answer.json() == again.json()
@@ -333,9 +327,7 @@ def test_many_are_approved_at_once_and_the_others_named(api: APIClient, operator
     taken = [{"segment": one.pk, "take": str(one.take_id)} for one in rows[:2]]
     failed = {"segment": rows[2].pk, "take": str(make_take().pk)}
     gone = {"segment": 10**12, "take": str(uuid.uuid4())}
-
     answer = api.post(f"{LIST}/approve", {"takes": [*taken, failed, gone]}).json()
-
     assert answer["approved"] == [rows[0].pk, rows[1].pk]
     assert [(one["segment"], one["code"]) for one in answer["refused"]] == [
         (rows[2].pk, "segment_without_audio"),

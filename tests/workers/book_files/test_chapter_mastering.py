@@ -95,9 +95,7 @@ def test_voices_are_levelled_by_their_own_gain_alone(tmp_path: Path) -> None:
     levelled = dataclasses.replace(
         book(1), chapters=(cast,), voice_gains_db={"b": 20 * np.log10(4.0)}
     )
-
     one = encoder(tmp_path).chapter(levelled, 0, Encoding("flac"))
-
     audio = np.concatenate(list(read_blocks(one.path, "flac", RATE)))
     first, second = (audio[span.start : span.end] for span in one.spans)
     assert np.sqrt(np.mean(first**2)) == pytest.approx(np.sqrt(np.mean(second**2)), rel=0.01)

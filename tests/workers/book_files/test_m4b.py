@@ -120,9 +120,7 @@ def test_new_tags_encode_nothing_and_read_no_audio(tmp_path: Path) -> None:
         ChapterAudio(f"New {one.title}", unread, one.segments, one.title) for one in keyed
     )
     facts = dataclasses.replace(FACTS, title="Another title")
-
     make_m4b(tmp_path / "book.m4b", dataclasses.replace(first, chapters=renamed, facts=facts), work)
-
     assert (work.encoded, work.reused) == (3, 3)
     assert np.array_equal(decoded(tmp_path / "book.m4b"), audio)
     assert chapters_of(tmp_path / "book.m4b")[0]["title"] == "New Chapter 1"
@@ -137,9 +135,7 @@ def test_an_edit_or_a_damaged_entry_of_the_cache_encodes_its_chapter_anew(tmp_pa
     for file in (tmp_path / "cache").glob("*/*"):
         if file.suffix != ".json":
             file.write_bytes(file.read_bytes()[:-10])
-
     make_m4b(tmp_path / "again.m4b", first, work)
-
     assert work.encoded == 5
     assert (tmp_path / "again.m4b").read_bytes() == (tmp_path / "book.m4b").read_bytes()
 

@@ -44,9 +44,7 @@ def test_numbers_of_chapters_sort_in_reading_order() -> None:
 def test_sidecar_cover_and_file_lie_together(tmp_path: Path) -> None:
     path = tmp_path / "book.m4b"
     made = make_m4b(path, book(3), encoder(tmp_path))
-
     folder = put_on_shelf(tmp_path / "library", FACTS, [path], book_cover(None, FACTS), made)
-
     assert sorted(path.name for path in folder.iterdir()) == [
         "book.m4b", "cover.jpg", "metadata.json"
     ]  # fmt: skip

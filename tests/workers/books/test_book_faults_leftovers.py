@@ -60,7 +60,6 @@ def test_folder_of_a_file_that_is_being_made_is_never_a_leftover(
 
     monkeypatch.setattr(EncodeCache, "finish", slowly)
     spoken.made("chapters", format="flac")
-
     assert swept == [0, 0, 0]
 
 

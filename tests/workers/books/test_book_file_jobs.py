@@ -151,7 +151,6 @@ def test_shelf_subtitles_and_sample_of_a_book(spoken: SpokenBook) -> None:
 
 def test_report_says_of_each_chapter_whether_it_is_as_the_shop_asks(spoken: SpokenBook) -> None:
     answer = spoken.made("report", preset="acx")
-
     report = json.loads(spoken.content(answer))
     assert answer["options"]["format"] == "mp3"
     assert report["mastering"]["name"] == "acx"
@@ -168,9 +167,7 @@ def test_report_says_of_each_chapter_whether_it_is_as_the_shop_asks(spoken: Spok
 def test_one_chapter_is_had_by_itself(spoken: SpokenBook) -> None:
     early = spoken.api.get(f"{spoken.path}/audio?chapter=1")
     answer = spoken.made("chapters", chapter=1)
-
     late: Any = spoken.api.get(f"{spoken.path}/audio?chapter=1")
-
     assert (early.status_code, early.json()["code"]) == (404, "chapter_not_made")
     assert late["Content-Type"] == "audio/mpeg"
     content = b"".join(late.streaming_content)
