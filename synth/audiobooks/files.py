@@ -17,9 +17,9 @@ from synth.accounts.limits import check_room
 from synth.audiobooks.plans import title_of
 from synth.books.file_names import numbered_name, safe_name
 from synth.formats import BOOK_FILES, BOOK_FORMATS, CHAPTER_FORMATS
-from synth.jobs.idempotency import check_digest
 from synth.jobs.orders import check_file_options
 from synth.jobs.removal import drop_book_files, lock_jobs
+from synth.jobs.submit import check_digest
 from synth.models import ApiKey, BookFile, BookSource, JobVoice, RenderJob, Segment
 from synth.transitions.files import MOST_FILES, TooManyFilesError, ask_for_file
 from synth.transitions.jobs import UNFINISHED

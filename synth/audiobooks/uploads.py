@@ -20,9 +20,9 @@ from synth.accounts.limits import check_upload_bytes
 from synth.audiobooks.casting import check_voices
 from synth.audiobooks.plans import writable
 from synth.audiobooks.start import order_from
-from synth.jobs.idempotency import make_once
 from synth.jobs.orders import check_options, speakers_of
 from synth.jobs.removal import delete_job, lock_jobs
+from synth.jobs.submit import make_once
 from synth.models import ApiKey, BookSource, RenderJob
 from ttsweb.refusals import SubmitRejectedError
 from ttsweb.work import Kind, enqueue

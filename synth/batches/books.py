@@ -29,8 +29,8 @@ from synth.batches.entries import (
     too_many,
     with_defaults,
 )
-from synth.jobs.idempotency import make_once
 from synth.jobs.orders import check_options, speakers_of
+from synth.jobs.submit import make_once
 from synth.models import PRIORITIES, ApiKey, Batch, BatchEntry
 from synth.transitions.book_batches import advance_on_commit
 from synth.webhooks.endpoints import check_webhook_url

@@ -25,10 +25,9 @@ from synth.batches.entries import (
     read_fields,
     with_defaults,
 )
-from synth.jobs.idempotency import make_once
 from synth.jobs.orders import Order, deadline_past
 from synth.jobs.planning import PlannedJob, Planner
-from synth.jobs.submit import write_jobs
+from synth.jobs.submit import make_once, write_jobs
 from synth.models import ApiKey, Batch, RenderJob
 from synth.transitions.batches import settle_batch_on_commit
 from synth.webhooks.endpoints import check_webhook_url

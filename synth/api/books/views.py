@@ -38,8 +38,8 @@ from synth.audiobooks.uploads import delete_book, upload_book
 from synth.batches import actions as acting
 from synth.batches.uploads import read_upload
 from synth.books.book import StoredBookError
-from synth.jobs.idempotency import find_made
 from synth.jobs.retry import retry
+from synth.jobs.submit import find_made
 from synth.models import ApiKey, BatchEntry, BookSource, RenderJob
 from synth.transitions.files import change_metadata, pause_job, resume_job
 from synth.transitions.jobs import UNFINISHED, cancel_job
