@@ -54,11 +54,6 @@ class Reuse(NamedTuple):
     share: float
 
 
-class _Spoken(NamedTuple):
-    keys: list[str]  # one for each class of engines
-    chars: int
-
-
 def expected_reuse(book: BookSource, plan: Plan) -> Reuse | None:
     """Return what of a book that was not started has takes; None where that cannot be told.
 
@@ -87,9 +82,9 @@ def expected_reuse(book: BookSource, plan: Plan) -> Reuse | None:
     known: set[str] = set()
     # Where nothing was ever spoken by these versions there is nothing to look for.
     if JobVoice.objects.filter(version__in=list(stage.versions.values())).exists():
-        known = _known(itertools.chain.from_iterable(one.keys for one in pieces))
-    chars = sum(one.chars for one in pieces)
-    spoken_before = [one.chars for one in pieces if not known.isdisjoint(one.keys)]
+        known = _known(itertools.chain.from_iterable(keys for keys, _ in pieces))
+    chars = sum(count for _, count in pieces)
+    spoken_before = [count for keys, count in pieces if not known.isdisjoint(keys)]
     scale = _chars_of(script.chapters) / max(1, _chars_of(chapters))
     return Reuse(
         round(len(pieces) * scale),
@@ -121,7 +116,8 @@ def _keys(
     cast: Sequence[CastChapter],
     voices: dict[int, VoicesKey],
     engines: Sequence[EngineClass],
-) -> Iterator[_Spoken]:
+) -> Iterator[tuple[list[str], int]]:
+    """Yield of each piece its content keys, one for each class of engines, and its characters."""
     for chapter in cast:
         for piece, speaker in zip(chapter.pieces, chapter.speakers, strict=True):
             text = piece.spoken_text
@@ -133,8 +129,7 @@ def _keys(
                 max_frames=frame_cap(text),
             )
             spec = RenderSpec(text, sampling=sampling)
-            keys = [content_key(spec, engine, voices[speaker]) for engine in engines]
-            yield _Spoken(keys, len(text))
+            yield [content_key(spec, one, voices[speaker]) for one in engines], len(text)
 
 
 def _known(keys: Iterable[str]) -> set[str]:

@@ -86,9 +86,9 @@ def full_options(kind: str, asked: dict[str, Any], book: BookSource) -> dict[str
     return found
 
 
-def digest_of(options: dict[str, Any]) -> str:
-    """Return what tells options apart."""
-    return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()
+def digest_of(value: Any) -> str:
+    """Return what tells options, or what a file is made of, apart."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def preset_of(book: BookSource) -> str:
@@ -187,15 +187,14 @@ class BookContent:
             # The gain of a voice is measured over all chapters that are there, so that a take of
             # another chapter may make this one's file sound otherwise.
             parts.append([(one.index, one.digest) for one in self.there()])
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        return digest_of(parts)
 
 
 def content_of(book: BookSource, job: RenderJob) -> BookContent:
     """Return what the files of a started book would be made of now, by three queries."""
     voices = JobVoice.objects.filter(job=job.pk).order_by("speaker")
     spoken_by = list(voices.values_list("speaker", "version_id", "version__voice__name", "role"))
-    parts = [job.speed, book.book_key, book.cover_key, book.metadata, spoken_by]
-    base = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+    base = digest_of([job.speed, book.book_key, book.cover_key, book.metadata, spoken_by])
     versions = {speaker: version for speaker, version, *_ in spoken_by}
     narrating = {speaker for speaker, one in versions.items() if one == versions.get(0)}
     titles = dict(job.chapters.values_list("index", "title"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from synth.api.batches.serializers import progress_of, with_figures
 from synth.batches.figures import BatchFigures, share_figures
@@ -102,24 +102,9 @@ def _state_of_texts(
     )
 
 
-class _Entry(NamedTuple):
-    """What of an entry, its book and its job tells that anything has moved."""
-
-    place: int
-    filename: str
-    state: str
-    book_id: uuid.UUID | None
-    job_id: uuid.UUID | None
-    error_code: str | None
-    job_error_code: str | None
-    audio_seconds: float | None
-    segments_total: int | None
-    segments_done: int | None
-    segments_failed: int | None
-
-
+# What of an entry, its book and its job tells that anything has moved.
 _COLUMNS = (
-    "index", "filename", "state", "book_id", "book__job_id", "book__error_code",
+    "batch_id", "index", "filename", "state", "book_id", "book__job_id", "book__error_code",
     "book__job__error_code", "book__job__audio_seconds", "book__job__segments_total",
     "book__job__segments_done", "book__job__segments_failed",
 )  # fmt: skip
@@ -129,27 +114,24 @@ def _read_books(
     batches: Mapping[uuid.UUID, Batch], known: Mapping[uuid.UUID, Collection[Mark | None]]
 ) -> dict[uuid.UUID, JobState | None]:
     """Return the states of those batches that changed."""
-    entries: dict[uuid.UUID, list[_Entry]] = defaultdict(list)
+    entries: dict[uuid.UUID, list[Any]] = defaultdict(list)
     rows = with_state(BatchEntry.objects.filter(batch__in=batches)).order_by("batch", "index")
-    for batch_id, *values in rows.values_list("batch", *_COLUMNS):
-        entries[batch_id].append(_Entry(*values))
-    marks = {pk: _mark_of(batch, entries[pk]) for pk, batch in batches.items()}
+    for row in rows.values_list(*_COLUMNS, named=True):
+        entries[row.batch_id].append(row)
+    # What differs whenever the batch or a book of it moves: no one row tells of all.
+    marks: dict[uuid.UUID, Mark] = {
+        pk: (batch.updated_at, batch.ended_at, hash(tuple(map(tuple, entries[pk]))))
+        for pk, batch in batches.items()
+    }
     changed = [pk for pk in batches if set(known[pk]) != {marks[pk]}]
     figures = share_figures(changed)
     return {pk: _state_of(batches[pk], marks[pk], entries[pk], figures[pk]) for pk in changed}
 
 
-def _mark_of(batch: Batch, entries: Sequence[_Entry]) -> Mark:
-    """Return what differs whenever the batch or a book of it moves: no one row tells of all."""
-    return (batch.updated_at, batch.ended_at, hash(tuple(entries)))
-
-
-def _state_of(
-    batch: Batch, mark: Mark, entries: Sequence[_Entry], figures: BatchFigures
-) -> JobState:
+def _state_of(batch: Batch, mark: Mark, entries: Sequence[Any], figures: BatchFigures) -> JobState:
     status, is_final = label_of(batch, figures.states), batch.ended_at is not None
     ended = sum(figures.states[state] for state in ENDED_STATES)
-    by_place = {(0, entry.place): entry for entry in entries}
+    by_place = {(0, entry.index): entry for entry in entries}
 
     def book_data(key: SegmentKey, segment: ClosedSegment) -> dict[str, Any]:
         entry = by_place.get(key)
@@ -157,7 +139,7 @@ def _state_of(
             "index": key[1],
             "file": entry.filename if entry else None,
             "book": str(entry.book_id) if entry and entry.book_id else None,
-            "job": str(entry.job_id) if entry and entry.job_id else None,
+            "job": str(entry.book__job_id) if entry and entry.book__job_id else None,
             "status": segment.status,
             "error_code": segment.error_code,
             "audio_seconds": segment.audio_seconds,
@@ -183,9 +165,7 @@ def _state_of(
             "segments_failed": figures.segments_failed,
         },
         segments={
-            key: ClosedSegment(entry.state, _error_of(entry), round(entry.audio_seconds or 0.0, 3))
-            for key, entry in by_place.items()
-            if entry.state != MISSING
+            key: _segment_of(entry) for key, entry in by_place.items() if entry.state != MISSING
         },
         part="book",
         data_of=book_data,
@@ -193,5 +173,8 @@ def _state_of(
     )
 
 
-def _error_of(entry: _Entry) -> str:
-    return (entry.error_code if entry.job_id is None else entry.job_error_code) or ""
+def _segment_of(entry: Any) -> ClosedSegment:
+    started = entry.book__job_id is not None
+    code = entry.book__job__error_code if started else entry.book__error_code
+    seconds = entry.book__job__audio_seconds or 0.0
+    return ClosedSegment(entry.state, code or "", round(seconds, 3))

@@ -37,7 +37,6 @@ from synth.transitions.batches import end_batch
 from synth.transitions.book_batches import begin_sample
 from synth.transitions.files import note_failed_start
 from ttsweb import leases
-from ttsweb.refusals import SubmitRejectedError
 
 logger = logging.getLogger(__name__)
 
@@ -59,16 +58,13 @@ def start_sample(book: BookSource, *, api_key: ApiKey | None = None) -> RenderJo
     """
     check_startable(book)
     script = read_script(book)
-    if not script.chapters:
-        raise SubmitRejectedError(
-            "book_nothing_to_speak", "Every chapter of this book is excluded; include at least one."
-        )
-    chapter = sample_chapter(script)
     # The file is a sample alone: what the book's own needs of rates and messages is not asked for.
     order = replace(
         order_of(book), format=SAMPLE_FORMAT, bit_rate=None, sample_rate=None, webhook_url=""
     )
-    cast = cast_book(replace(script, chapters=(chapter,)), order, Planner(book.owner))
+    script = replace(script, chapters=sample_of(script))
+    cast = cast_book(script, order, Planner(book.owner))
+    chapter = script.chapters[0]
     sampled = {"id": chapter.id, "title": chapter.title, "source_chars": chapter.source_chars}
     try:
         return write_cast(cast, lambda: begin_sample(book, cast.job, sampled), api_key=api_key)
@@ -76,10 +72,10 @@ def start_sample(book: BookSource, *, api_key: ApiKey | None = None) -> RenderJo
         return None
 
 
-def sample_chapter(script: Script) -> SpokenChapter:
+def sample_of(script: Script) -> tuple[SpokenChapter, ...]:
     """Return the first chapter with enough text; where none has, the longest one."""
-    long = (one for one in script.chapters if one.source_chars >= LEAST_CHARS)
-    return next(long, None) or max(script.chapters, key=lambda one: one.source_chars)
+    long = [one for one in script.chapters if one.source_chars >= LEAST_CHARS]
+    return tuple(long or sorted(script.chapters, key=lambda one: -one.source_chars))[:1]
 
 
 BATCHES_AT_ONCE = 20  # of one sweep

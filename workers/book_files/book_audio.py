@@ -52,6 +52,29 @@ class BookFacts:
     rights: str = ""
 
 
+def book_tags(facts: BookFacts) -> dict[str, str]:
+    """Return a book's tags by the names that FFmpeg gives them; empty ones are left out."""
+    found = {
+        "title": facts.title,
+        "album": facts.title,
+        "artist": ", ".join(facts.authors),
+        "album_artist": ", ".join(facts.authors),
+        "composer": ", ".join(facts.narrators),
+        "genre": ", ".join(facts.genres) or "Audiobook",
+        "date": facts.date,
+        "publisher": facts.publisher,
+        "language": facts.language,
+        "copyright": facts.rights,
+        "comment": facts.description,
+        "subtitle": facts.subtitle,
+        "series": facts.series,
+        "series-part": facts.series_index if facts.series else "",
+        "isbn": facts.isbn,
+        "asin": facts.asin,
+    }
+    return {name: tag_text(text) for name, text in found.items() if text}
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentSpan:
     """Say where a segment is heard: from sample `start` of its chapter's audio up to `end`.

@@ -17,7 +17,7 @@ import soundfile
 from synth.books.file_names import numbered_name
 from synth.formats import BOOK_FORMATS, CHAPTER_FORMATS, WAV_BYTES, AudioFormat
 from workers.audio.writers import open_writer, read_blocks
-from workers.book_files.book_audio import BookAudio, BookFacts, BookFileError, tag_text
+from workers.book_files.book_audio import BookAudio, BookFileError, book_tags, tag_text
 from workers.book_files.chapter_encodes import ChapterFile, Encoder, Encoding
 from workers.book_files.cover import CoverImage, book_cover
 from workers.book_files.m4b import Mark, marks_of, write_mp4
@@ -76,29 +76,6 @@ def make_one_file(
     else:
         _write_wav(path, chapters)
     return chapters
-
-
-def book_tags(facts: BookFacts) -> dict[str, str]:
-    """Return a book's tags by the names that FFmpeg gives them; empty ones are left out."""
-    found = {
-        "title": facts.title,
-        "album": facts.title,
-        "artist": ", ".join(facts.authors),
-        "album_artist": ", ".join(facts.authors),
-        "composer": ", ".join(facts.narrators),
-        "genre": ", ".join(facts.genres) or "Audiobook",
-        "date": facts.date,
-        "publisher": facts.publisher,
-        "language": facts.language,
-        "copyright": facts.rights,
-        "comment": facts.description,
-        "subtitle": facts.subtitle,
-        "series": facts.series,
-        "series-part": facts.series_index if facts.series else "",
-        "isbn": facts.isbn,
-        "asin": facts.asin,
-    }
-    return {name: tag_text(text) for name, text in found.items() if text}
 
 
 def _copy_with_tags(

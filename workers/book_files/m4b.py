@@ -14,7 +14,7 @@ from typing import IO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from workers.book_files.book_audio import BookFacts, BookFileError, tag_text
+from workers.book_files.book_audio import BookFacts, BookFileError, book_tags, tag_text
 from workers.book_files.chapter_encodes import PRIMING_FRAMES, ChapterFile
 from workers.book_files.chapter_mastering import FRAME_SAMPLES
 from workers.book_files.cover import CoverImage
@@ -165,54 +165,44 @@ def _cut_utf8(text: str, most: int) -> bytes:
     return tag_text(text).encode()[:most].decode(errors="ignore").encode()
 
 
-def tag_texts(facts: BookFacts) -> dict[bytes, str]:
-    """Return the texts of a book by the four bytes of their box; empty ones are left out."""
-    author, narrator = ", ".join(facts.authors), ", ".join(facts.narrators)
-    of_series = f" #{facts.series_index}" if facts.series_index else ""
-    found = {
-        b"\xa9nam": facts.title,
-        b"\xa9alb": facts.title,
-        b"\xa9ART": author,
-        b"aART": author,
-        b"\xa9wrt": narrator,  # players for audiobooks look for the narrator in the composer
-        b"\xa9nrt": narrator,
-        b"\xa9gen": ", ".join(facts.genres) or "Audiobook",
-        b"\xa9day": facts.date,
-        b"desc": facts.description,
-        b"ldes": facts.description,
-        b"\xa9cmt": facts.description,
-        b"tvsh": facts.series,
-        b"tven": facts.series_index if facts.series else "",
-        b"\xa9grp": f"{facts.series}{of_series}" if facts.series else "",
-        b"\xa9pub": facts.publisher,
-        b"cprt": facts.rights,
-    }
-    return {name: tag_text(text) for name, text in found.items() if text}
-
-
-def free_texts(facts: BookFacts) -> dict[str, str]:
-    """Return what has no box of its own, by the names that Audiobookshelf looks for."""
-    found = {
-        "SUBTITLE": facts.subtitle,
-        "SERIES": facts.series,
-        "SERIES-PART": facts.series_index if facts.series else "",
-        "PUBLISHER": facts.publisher,
-        "LANGUAGE": facts.language,
-        "ISBN": facts.isbn,
-        "ASIN": facts.asin,
-    }
-    return {name: tag_text(text) for name, text in found.items() if text}
+# The boxes of texts, by the names that FFmpeg gives to tags.
+_TEXT_BOXES = {
+    b"\xa9nam": "title",
+    b"\xa9alb": "album",
+    b"\xa9ART": "artist",
+    b"aART": "album_artist",
+    b"\xa9wrt": "composer",  # players for audiobooks look for the narrator there
+    b"\xa9nrt": "composer",
+    b"\xa9gen": "genre",
+    b"\xa9day": "date",
+    b"desc": "comment",
+    b"ldes": "comment",
+    b"\xa9cmt": "comment",
+    b"tvsh": "series",
+    b"tven": "series-part",
+    b"\xa9grp": "grouping",
+    b"\xa9pub": "publisher",
+    b"cprt": "copyright",
+}
+# Those that have no box of their own have these names, which Audiobookshelf looks for.
+_FREE_TEXTS = ("subtitle", "series", "series-part", "publisher", "language", "isbn", "asin")
 
 
 def user_data(
     facts: BookFacts, cover: CoverImage | None, marks: Sequence[tuple[float, str]]
 ) -> Pieces:
     """Return the `udta` box: tags, cover, and chapters as (seconds, title) for old players."""
-    items = [box(name, _data(_UTF8, text.encode())) for name, text in tag_texts(facts).items()]
+    tags = book_tags(facts)
+    if facts.series:
+        number = f" #{facts.series_index}" if facts.series_index else ""
+        tags["grouping"] = tag_text(f"{facts.series}{number}")
+    texts = {name: _data(_UTF8, text.encode()) for name, text in tags.items()}
+    items = [box(kind, texts[name]) for kind, name in _TEXT_BOXES.items() if name in texts]
     mean = full_box(b"mean", b"com.apple.iTunes")
     items += [
-        box(b"----", mean, full_box(b"name", name.encode()), _data(_UTF8, text.encode()))
-        for name, text in free_texts(facts).items()
+        box(b"----", mean, full_box(b"name", name.upper().encode()), texts[name])
+        for name in _FREE_TEXTS
+        if name in texts
     ]
     items.append(box(b"stik", _data(_INTEGER, bytes([_AUDIOBOOK]))))
     items.append(box(b"pgap", _data(_INTEGER, b"\1")))

@@ -17,7 +17,6 @@ from synth.books.detect import read_book
 from workers.bounded_child import set_limits
 
 MEMORY, TIME = "book_import_memory", "book_import_timeout"
-EMPTY_MESSAGE = "This book has no text that can be spoken."
 
 
 def main() -> int:
@@ -47,7 +46,7 @@ def write(book: Book, request: dict[str, Any]) -> dict[str, Any]:
     """
     num_chars = book.source_chars
     if not any(block.text.strip() for _, block in book.blocks()):
-        raise BookRejectedError("book_empty", EMPTY_MESSAGE)
+        raise BookRejectedError("book_empty", "This book has no text that can be spoken.")
     if num_chars > request["max_chars"]:
         raise BookRejectedError(
             "book_too_large",

@@ -39,17 +39,6 @@ _TEXTS = (
 )  # fmt: skip
 
 
-class _Row(NamedTuple):
-    pk: int
-    text: str
-    speaker: int
-    pause_after_ms: int
-    take_id: Any
-    content_key: str
-    seconds: float
-    sample_rate: int
-
-
 _VALUES = (
     "pk", "text", "speaker", "pause_after_ms", "take_id", "take__content_key",
     "take__audio_seconds", "take__sample_rate",
@@ -78,9 +67,9 @@ def read_job_book(
             continue
         done = Segment.objects.filter(chapter=chapter, status=Segment.Status.DONE).order_by("index")
         # Not the models: of a long book they would be most of what is in memory.
-        rows = [_Row(*values) for values in done.values_list(*_VALUES)]
+        rows = list(done.values_list(*_VALUES, named=True))
         if rows:  # else all of it failed, and the job says so
-            rates |= {row.sample_rate for row in rows}
+            rates |= {row.take__sample_rate for row in rows}
             chapters.append(_chapter(job, chapter, rows, labels))
     if len(rates) != 1:
         raise MixedRatesError(f"The takes have the sample rates {sorted(rates)}.")
@@ -117,7 +106,7 @@ def facts_of(job: RenderJob, source: BookSource | None) -> BookFacts:
 
 
 def _chapter(
-    job: RenderJob, chapter: Chapter, rows: Sequence[_Row], labels: dict[int, str]
+    job: RenderJob, chapter: Chapter, rows: Sequence[Any], labels: dict[int, str]
 ) -> ChapterAudio:
     """Return a chapter; its key is made of all that its samples depend on."""
     pauses = Pauses.of(job.pauses)
@@ -125,7 +114,8 @@ def _chapter(
     keys: list[object] = [job.speed]
     position, is_start = 0, True  # before stretching, as JoinedTakes counts
     for row in rows:
-        length = round(row.seconds * row.sample_rate)
+        rate = row.take__sample_rate
+        length = round(row.take__audio_seconds * rate)
         start, end = round(position / job.speed), round((position + length) / job.speed)
         spans.append(
             SegmentSpan(
@@ -133,9 +123,9 @@ def _chapter(
                 starts_paragraph=is_start, segment_id=row.pk,
             )
         )  # fmt: skip
-        position += length + round(row.pause_after_ms * row.sample_rate / 1000)
+        position += length + round(row.pause_after_ms * rate / 1000)
         is_start = row.pause_after_ms >= pauses.paragraph
-        keys.append((row.content_key, str(row.take_id), row.pause_after_ms))
+        keys.append((row.take__content_key, str(row.take_id), row.pause_after_ms))
     pins = {row.pk: Pin(row.take_id, row.pause_after_ms) for row in rows}
     done = Segment.objects.filter(chapter=chapter, status=Segment.Status.DONE)
     ordered = done.select_related("take").order_by("index")

@@ -44,7 +44,6 @@ def upload(browser: Client, voice: Voice | None, *lines: str, **fields: str) -> 
 
 def test_file_becomes_a_batch_of_the_user(browser: Client, boss: User, ada: Voice) -> None:
     upload(browser, ada, json.dumps({"custom_id": "a", "text": "One."}), '{"text": "Two."}')
-
     batch = Batch.objects.get()
     items = list(batch.items.order_by("item_index"))
     assert batch.owner == boss
@@ -61,7 +60,6 @@ def test_file_becomes_a_batch_of_the_user(browser: Client, boss: User, ada: Voic
 
 def test_bad_line_is_named_on_the_form_and_nothing_is_queued(browser: Client, ada: Voice) -> None:
     page = upload(browser, ada, '{"text": "One."}', '{"custom_id": "<b>", "text": ""}')
-
     assert "line 2 (custom_id &#x27;&lt;b&gt;&#x27;): text: The text is empty" in page
     assert "1 of 2 items cannot be rendered" in page
     assert not Batch.objects.exists() and not RenderJob.objects.exists()
@@ -69,7 +67,6 @@ def test_bad_line_is_named_on_the_form_and_nothing_is_queued(browser: Client, ad
 
 def test_bad_line_may_be_skipped(browser: Client, ada: Voice) -> None:
     upload(browser, ada, '{"text": "One."}', "nonsense", on_error="skip")
-
     states = RenderJob.objects.order_by("item_index")
     assert list(states.values_list("status", flat=True)) == ["queued", "failed"]
 
@@ -98,9 +95,7 @@ def test_batch_is_cancelled_retried_and_deleted(browser: Client, boss: User) -> 
 
 def test_zip_is_linked_once_it_is_there(browser: Client, boss: User) -> None:
     batch = make_batch(boss, RenderJob.Status.SUCCEEDED)
-
     page = browser.get(reverse("admin:synth_textbatch_change", args=[batch.pk])).content.decode()
-
     url = reverse("batch-results", args=[batch.pk])
     assert f'href="{url}"' in page
     assert browser.get(url).status_code == 200

@@ -70,9 +70,7 @@ def test_client_that_comes_again_is_told_what_it_missed_and_no_more(
     last = body(api, batch)[-1][0]
     assert body(api, batch, last) == []
     cancel_job(batch.items.get(item_index=2).pk)
-
     missed = body(api, batch, last)
-
     assert [(name, data.get("index")) for _, name, data in missed] == [
         ("item", 2), ("progress", None),
     ]  # fmt: skip
@@ -92,9 +90,7 @@ def test_item_that_is_tried_again_is_told_as_queued(api: APIClient, operator: Us
     Batch.objects.filter(pk=batch.pk).update(status="running", ended_at=None)
     batch.items.filter(item_index=0).update(status="queued")
     settle_batch(batch.pk)
-
     events = body(api, batch, last)
-
     assert [(n, d.get("index"), d.get("status")) for _, n, d in events][:2] == [
         ("state", None, "running"),
         ("item", 0, "queued"),
@@ -109,17 +105,13 @@ def test_item_that_became_whole_is_told_though_it_had_ended_before(
     batch.items.filter(item_index=0).update(status="partial")
     last = body(api, batch)[-1][0]
     batch.items.filter(item_index=0).update(status="succeeded")
-
     events = body(api, batch, last)
-
     assert ("item", "succeeded") in [(name, data.get("status")) for _, name, data in events]
 
 
 def test_whole_batch_says_where_its_zip_is(api: APIClient, operator: User) -> None:
     batch = make_batch(operator, RenderJob.Status.SUCCEEDED)
-
     events = body(api, batch)
-
     assert events[-1][2]["results_url"] == f"/api/v1/batches/{batch.pk}/results"
     assert events[-2][2]["progress"] == 1.0
 
@@ -128,10 +120,8 @@ def test_events_of_a_large_batch_cost_as_many_queries_as_those_of_a_small_one(
     api: APIClient, operator: User, django_assert_max_num_queries: Any
 ) -> None:
     batch = make_batch(operator, RenderJob.Status.CANCELLED, items=30)
-
     with django_assert_max_num_queries(8):
         events = body(api, batch)
-
     assert len(events) == 32
 
 
@@ -151,7 +141,6 @@ def test_id_that_no_event_of_a_batch_had_is_refused(
     event_id: str, api: APIClient, operator: User
 ) -> None:
     answer = listen(api, make_batch(operator, items=3), event_id)
-
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_event_id")
 
 
@@ -159,7 +148,6 @@ def test_job_is_no_batch_and_others_batches_are_not_there(
     api: APIClient, operator: User, client_of: Callable[[User], APIClient]
 ) -> None:
     batch = make_batch(operator)
-
     for client, row in ((api, make_job(owner=operator)), (client_of(make_user()), batch)):
         answer = listen(client, row)
         assert (answer.status_code, answer.json()["code"]) == (404, "batch_not_found")

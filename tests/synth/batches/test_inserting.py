@@ -47,7 +47,6 @@ def answer(row: RenderJob) -> dict[str, Any]:
 @pytest.mark.usefixtures("database")
 def test_rows_are_as_bulk_create_writes_them() -> None:
     rows, twins = jobs(), jobs()
-
     RenderJob.objects.bulk_create(twins)
     insert_rows(
         RenderJob, columns_of(rows) | {"created_at": [MOMENT] * 4, "updated_at": [MOMENT] * 4}

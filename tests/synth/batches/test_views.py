@@ -61,6 +61,13 @@ def make_files() -> None:
         finish_export(claim, key=key, size_bytes=10, sha256="d" * 64, duration_seconds=1.0)
 
 
+def end_batch(**failures: str) -> None:
+    """Render all that is queued, make the items' files, and the zip of them."""
+    finish_items(**failures)
+    make_files()
+    make_files()
+
+
 def test_items_become_jobs_with_their_names_and_options(post: Post, api: APIClient) -> None:
     answer = post(
         [{"custom_id": "one", "text": "First.", "format": "mp3", "seed": 7}, {"text": "Second."}],
@@ -91,9 +98,7 @@ def test_lines_may_have_a_byte_order_mark_blanks_and_carriage_returns(
         b"  ",
         b'{"text": "B.", "voice": "Ada"}',
     ]
-
     answer = api.post(URL, end.join(lines), content_type=media_type)
-
     assert answer.status_code == 202
     assert [item["text_start"] for item in items_of(api, answer.json())] == ["First.", "B."]
 
@@ -106,9 +111,7 @@ def test_file_may_be_uploaded_with_options_as_fields(api: APIClient, ada: Voice)
         "priority": "interactive",
         "retention": "3600",
     }
-
     answer = api.post(URL, fields, format="multipart")
-
     assert answer.status_code == 202, answer.content
     assert (answer.json()["priority"], answer.json()["retention"]) == ("interactive", 3600)
     assert items_of(api, answer.json())[0]["format"] == "opus"
@@ -146,8 +149,11 @@ BAD_LINES = [
 
 
 @pytest.mark.parametrize(("line", "code"), BAD_LINES)
-def test_bad_line_is_named_and_nothing_is_queued(post_lines: Post, line: bytes, code: str) -> None:
-    answer = post_lines([{"custom_id": "first", "text": "Good."}, line, {"text": "Good too."}])
+def test_bad_line_is_named_or_skipped_as_a_failed_item(
+    post_lines: Post, api: APIClient, line: bytes, code: str
+) -> None:
+    lines = [{"custom_id": "first", "text": "Good."}, line, {"text": "Good too."}]
+    answer = post_lines(lines)
 
     problem = answer.json()
     assert (answer.status_code, problem["code"]) == (400, "batch_items_invalid"), problem
@@ -155,16 +161,7 @@ def test_bad_line_is_named_and_nothing_is_queued(post_lines: Post, line: bytes, 
     assert "line 2" in problem["detail"]
     assert "1 of 3 items" in problem["detail"]
     assert not Batch.objects.exists() and not RenderJob.objects.exists()
-
-
-@pytest.mark.parametrize(("line", "code"), BAD_LINES)
-def test_bad_line_is_a_failed_item_where_it_is_skipped(
-    post_lines: Post, api: APIClient, line: bytes, code: str
-) -> None:
-    lines = [{"custom_id": "first", "text": "Good."}, line, {"text": "Good too."}]
-
     answer = post_lines(lines, on_error="skip")
-
     assert answer.status_code == 202, answer.content
     found = items_of(api, answer.json())
     assert [item["status"] for item in found] == ["queued", "failed", "queued"]
@@ -175,14 +172,12 @@ def test_bad_line_is_a_failed_item_where_it_is_skipped(
 
 def test_blank_lines_count_as_lines_but_not_as_items(post_lines: Post) -> None:
     answer = post_lines([b"", {"text": "Good."}, b"", {"custom_id": "b", "text": ""}])
-
     [error] = answer.json()["errors"]
     assert (error["line"], error["index"], error["custom_id"]) == (4, 1, "b")
 
 
 def test_a_hundred_errors_are_listed_and_all_bad_items_are_counted(post: Post) -> None:
     answer = post([{"text": ""}] * 150 + ["Good."])
-
     problem = answer.json()
     assert answer.status_code == 400
     assert len(problem["errors"]) == 100
@@ -205,9 +200,7 @@ def test_item_too_many_is_refused_in_every_form(
 
 def test_texts_too_long_together_are_refused(post: Post, settings: Settings) -> None:
     settings.MAX_BATCH_CHARS = 20
-
     answer = post(["Ten chars.", "Ten chars.", "No."])
-
     assert (answer.status_code, answer.json()["code"]) == (413, "batch_too_long")
     assert "item 2" in answer.json()["detail"]
 
@@ -238,7 +231,6 @@ def test_field_of_the_batch_that_is_wrong_is_named(
     api: APIClient, ada: Voice, body: dict[str, Any], attr: str
 ) -> None:
     answer = api.post(URL, body, format="json")
-
     assert answer.status_code == 400, answer.content
     assert attr in [error["attr"] for error in answer.json()["errors"]]
     assert not Batch.objects.exists() and not RenderJob.objects.exists()
@@ -248,7 +240,6 @@ def test_same_key_and_body_make_one_batch_and_another_body_is_refused(
     post: Post, post_lines: Post, api: APIClient
 ) -> None:
     headers = {"Idempotency-Key": "k"}
-
     first, again = post(["One."], headers=headers), post(["One."], headers=headers)
     other = post(["Two."], headers=headers)
     job = api.post("/api/v1/jobs", {"text": "One.", "voice": "Ada"}, headers=headers)
@@ -367,9 +358,7 @@ def test_items_with_like_options_have_them_and_others_have_their_own(
 
 def test_items_are_rendered_in_their_order(post: Post) -> None:
     texts = [f"Sentence number {number}." for number in range(30)]
-
     post(texts)
-
     claims = claim_segments(worker="gpu", limit=100, codec_fingerprint=CODEC_FINGERPRINT)
     assert [Segment.objects.get(pk=claim.pk).text for claim in claims] == texts
 
@@ -401,9 +390,7 @@ def test_cancelled_batch_ends_and_can_be_retried(post: Post, api: APIClient) -> 
     assert (again.status_code, again.json()["status"]) == (202, "queued")
     assert again.json()["counts"]["queued"] == 2
     assert api.post(f"{path}/retry").json()["code"] == "batch_not_ended"
-    finish_items()
-    make_files()
-    make_files()
+    end_batch()
     assert api.get(path).json()["status"] == "succeeded"
     assert api.post(f"{path}/retry").json()["code"] == "nothing_to_retry"
 
@@ -411,31 +398,21 @@ def test_cancelled_batch_ends_and_can_be_retried(post: Post, api: APIClient) -> 
 def test_retry_keeps_what_is_whole_and_makes_a_new_zip(post: Post, api: APIClient) -> None:
     batch = post(["One.", "Two."]).json()
     path = f"{URL}/{batch['id']}"
-    finish_items(bad="Two.")
-    make_files()
-    make_files()
+    end_batch(bad="Two.")
     old = Export.objects.get(format="zip").pk
-
     answer = api.post(f"{path}/retry")
-
     assert answer.json()["counts"] | {"queued": 1, "succeeded": 1} == answer.json()["counts"]
     assert not Export.objects.filter(format="zip").exists()
-    finish_items()
-    make_files()
-    make_files()
+    end_batch()
     assert api.get(path).json()["status"] == "succeeded"
     assert Export.objects.get(format="zip").pk != old
 
 
 def test_deleted_batch_leaves_nothing(post: Post, api: APIClient, stored_objects: Any) -> None:
     batch = post(["One.", "Two."]).json()
-    finish_items()
-    make_files()
-    make_files()
+    end_batch()
     assert stored_objects()
-
     answer = api.delete(f"{URL}/{batch['id']}")
-
     assert answer.status_code == 204
     assert not Batch.objects.exists() and not RenderJob.objects.exists()
     assert not Segment.objects.exists()
@@ -446,13 +423,9 @@ def test_deleted_item_leaves_its_batch_and_the_zip_is_made_without_it(
     post: Post, api: APIClient
 ) -> None:
     batch = post(["One.", "Two."]).json()
-    finish_items()
-    make_files()
-    make_files()
+    end_batch()
     [first, _] = items_of(api, batch)
-
     api.delete(f"/api/v1/jobs/{first['id']}")
-
     shown = api.get(f"{URL}/{batch['id']}").json()
     assert shown["items_total"] == 1
     assert shown["status"] in ("queued", "running")
@@ -462,32 +435,23 @@ def test_deleted_item_leaves_its_batch_and_the_zip_is_made_without_it(
 
 def test_retried_item_opens_its_batch_again(post: Post, api: APIClient) -> None:
     batch = post(["One.", "Two."]).json()
-    finish_items(bad="Two.")
-    make_files()
-    make_files()
+    end_batch(bad="Two.")
     second = items_of(api, batch)[1]
-
     api.post(f"/api/v1/jobs/{second['id']}/retry")
-
     assert api.get(f"{URL}/{batch['id']}").json()["status"] == "queued"
-    finish_items()
-    make_files()
-    make_files()
+    end_batch()
     assert api.get(f"{URL}/{batch['id']}").json()["status"] == "succeeded"
 
 
 def test_item_that_never_had_a_text_to_speak_cannot_be_retried(post: Post, api: APIClient) -> None:
     batch = post(["One.", {"text": ""}], on_error="skip").json()
     bad = items_of(api, batch)[1]
-
     answer = api.post(f"/api/v1/jobs/{bad['id']}/retry")
-
     assert (answer.status_code, answer.json()["code"]) == (409, "nothing_to_retry")
 
 
 def test_batch_of_bad_items_alone_has_failed_at_once(post: Post) -> None:
     answer = post([{"text": ""}], on_error="skip")
-
     assert (answer.status_code, answer.json()["status"]) == (200, "failed")
     assert "line" not in answer.json()["error_message"]
     assert "item-00001" in answer.json()["error_message"]
@@ -495,8 +459,6 @@ def test_batch_of_bad_items_alone_has_failed_at_once(post: Post) -> None:
 
 def test_voice_that_is_not_ready_is_told_for_each_item(post: Post) -> None:
     make_voice("Bob", ready=False)
-
     answer = post(["One."], defaults={"voice": "Bob"})
-
     assert answer.status_code == 400
     assert [one["code"] for one in answer.json()["errors"]] == ["voice_not_ready"]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
+from synth.batches.turns import advance_batch
 from synth.models import Batch, BatchEntry, BookSource
 from tests.factories import make_voice
 from tests.synth.books_api.shelf import store_book
@@ -48,3 +49,9 @@ def books_of(batch: Batch) -> list[BookSource]:
     """Return the books of a batch as they are now, in its order."""
     books = BookSource.objects.filter(batch_entry__batch=batch)
     return list(books.select_related("job", "sample_job").order_by("batch_entry__index"))
+
+
+def go_on(batch: Batch) -> None:
+    """Do what sweeps would do until nothing more is to be done."""
+    while advance_batch(batch.pk):
+        pass

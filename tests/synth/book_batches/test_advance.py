@@ -19,7 +19,7 @@ from synth.models import Batch, BatchEntry, BookSource, RenderJob, Segment, Take
 from synth.transitions.files import pause_job
 from synth.transitions.jobs import cancel_job, end_job
 from tests.factories import make_endpoint
-from tests.synth.book_batches.conftest import MakeBatch, books_of
+from tests.synth.book_batches.conftest import MakeBatch, books_of, go_on
 from tests.synth.books_api.shelf import speak_all
 from voices.models import Voice
 
@@ -37,12 +37,6 @@ def finish(job: RenderJob, status: Status = Status.SUCCEEDED) -> None:
         segments_done=len(segments), takes_rendered=len(segments), started_at=F("created_at")
     )
     end_job(job.pk, status, audio_seconds=5.0 * len(segments))
-
-
-def go_on(batch: Batch) -> None:
-    """Do what sweeps would do until nothing more is to be done."""
-    while advance_batch(batch.pk):
-        pass
 
 
 def samples(batch: Batch) -> list[RenderJob]:
@@ -131,7 +125,6 @@ def test_approving_what_does_not_wait_or_is_not_there_is_refused(
     api: APIClient, batch_of: MakeBatch
 ) -> None:
     none, held = batch_of(1), batch_of(1, sample="hold")
-
     assert act(api, none, "approve").json()["code"] == "book_batch_without_hold"
     other = act(api, held, "approve", books=[str(books_of(none)[0].pk)])
     assert (other.status_code, other.json()["code"]) == (404, "book_not_in_batch")
@@ -146,9 +139,7 @@ def test_sample_that_was_deleted_is_not_made_again_and_blocks_nothing(
     go_on(batch)
     finish(samples(batch)[0])
     delete_job(samples(batch)[1])
-
     go_on(batch)
-
     assert states(api, batch) == ["queued", "queued"]
     assert len(samples(batch)) == 1
 
@@ -201,9 +192,7 @@ def test_book_that_began_in_the_moment_of_the_pause_is_paused_as_well(
     Batch.objects.filter(pk=batch.pk).update(paused_at=None)
     go_on(batch)
     Batch.objects.filter(pk=batch.pk).update(paused_at=batch.created_at)
-
     go_on(batch)
-
     assert states(api, batch) == ["paused"]
     act(api, batch, "resume")
     assert states(api, batch) == ["queued"]
@@ -315,9 +304,7 @@ def test_entries_that_were_skipped_are_told_after_the_end_and_after_a_retry(
     Segment.objects.filter(job=jobs(batch)[0]).update(status="failed", take=None)
     go_on(batch)
     ended = api.get(f"{BATCHES}/{batch.pk}/report").json()
-
     again = act(api, batch, "retry").json()
-
     assert ended["skipped"] == SKIPPED
     assert (again["skipped"], again["summary"]) == (SKIPPED, None)
 
@@ -331,7 +318,6 @@ def test_batch_that_is_not_closed_does_not_end(api: APIClient, batch_of: MakeBat
 
     act(api, batch, "close")
     go_on(batch)
-
     assert api.get(f"{BATCHES}/{batch.pk}").json()["status"] == "ended"
 
 
@@ -390,9 +376,7 @@ def test_book_that_does_not_fit_its_key_waits_and_says_why(
     BookSource.objects.filter(pk__in=batch.entries.values("book")).update(api_key=key)
     key.max_queued_chars = 300
     key.save()
-
     go_on(batch)
-
     assert states(api, batch) == ["queued", "waiting"]
     row = api.get(f"{BATCHES}/{batch.pk}/entries").json()["results"][1]
     assert "300 queued characters" in row["waits_for"]
@@ -413,7 +397,6 @@ def test_book_waits_for_a_voice_that_is_being_encoded(api: APIClient, batch_of: 
 
     voice.versions.update(status="ready", encoded_at=encoded_at)
     go_on(batch)
-
     assert states(api, batch) == ["queued"]
 
 
@@ -438,9 +421,7 @@ def test_deleted_job_of_a_book_does_not_start_it_again(api: APIClient, batch_of:
     go_on(batch)
     finish(jobs(batch)[1])
     delete_job(jobs(batch)[0])
-
     go_on(batch)
-
     assert states(api, batch) == ["deleted", "succeeded"]
     assert RenderJob.objects.count() == 1
 

@@ -13,12 +13,11 @@ from rest_framework.test import APIClient
 
 from synth.api.jobs.event_streams import SEEN_HEADER
 from synth.batches.states import MISSING, STATES
-from synth.batches.turns import advance_batch
 from synth.jobs.events import ENTRY_STATES
 from synth.models import Batch, BatchEntry, BookSource, RenderJob
 from synth.transitions.jobs import end_job
 from tests.synth.batches.test_events import events_of
-from tests.synth.book_batches.conftest import MakeBatch, books_of
+from tests.synth.book_batches.conftest import MakeBatch, books_of, go_on
 from tests.synth.served import Served, in_project, serving
 from ttsweb.client import Client
 
@@ -34,12 +33,6 @@ def listen(client: APIClient, batch: Batch, last_id: str | None = None) -> Any:
 def body(client: APIClient, batch: Batch, last_id: str | None = None) -> Any:
     """Return the events that a client is told."""
     return events_of(listen(client, batch, last_id).content.decode())
-
-
-def go_on(batch: Batch) -> None:
-    """Do what sweeps would do until nothing more is to be done."""
-    while advance_batch(batch.pk):
-        pass
 
 
 def test_every_state_of_an_entry_but_the_first_has_a_place_in_the_ids() -> None:
@@ -121,9 +114,7 @@ def test_entry_whose_book_was_deleted_is_missing_again(api: APIClient, batch_of:
     Batch.objects.filter(pk=batch.pk).update(paused_at=batch.created_at)
     last = body(api, batch)[-1][0]
     books_of(batch)[1].delete()
-
     events = body(api, batch, last)
-
     assert ("book", 1, "missing") in [(n, d.get("index"), d.get("status")) for _, n, d in events]
     assert body(api, batch, events[-1][0]) == []
 
@@ -132,9 +123,7 @@ def test_state_with_an_underscore_is_read_from_an_id(api: APIClient, batch_of: M
     batch = batch_of(1, sample="hold")
     books = BookSource.objects.filter(pk__in=batch.entries.values("book"))
     books.update(started={"sample": {"title": "A"}})
-
     events = body(api, batch)
-
     assert events[0][2]["status"] == "to_approve"
     assert ("book", "sampled") in [(name, data.get("status")) for _, name, data in events]
     assert body(api, batch, events[-1][0]) == []
@@ -147,7 +136,6 @@ def test_id_that_no_event_of_such_a_batch_had_is_refused(
     event_id: str, api: APIClient, batch_of: MakeBatch
 ) -> None:
     answer = listen(api, batch_of(2), event_id)
-
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_event_id")
 
 
@@ -166,7 +154,6 @@ def test_events_of_two_hundred_books_cost_a_bounded_number_of_queries(
 
     with django_assert_max_num_queries(10):
         events = body(api, batch)
-
     assert [name for _, name, _ in events] == ["state", *["book"] * 200, "progress"]
 
 

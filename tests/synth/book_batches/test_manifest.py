@@ -53,7 +53,6 @@ def test_cells_are_read_as_json_has_their_fields() -> None:
 
 def test_quoted_cells_may_hold_separators_and_ends_of_lines_and_lines_keep_their_numbers() -> None:
     text = 'file,title\na.txt,"One,\nor two"\n\nb.txt,Three,too many\n"c.txt"x,Four\nd.txt,Five\n'
-
     found = read_manifest(text.encode(), most=MOST)
 
     assert [(e.line, e.error.code if e.error else None) for e in found] == [
@@ -74,9 +73,7 @@ def test_lines_of_json_are_read_and_a_bad_one_is_named() -> None:
         b'{"file": "\xff"}',
         b'{"file": NaN}',
     ]
-
     found = read_manifest(b"\n".join(lines), most=MOST)
-
     assert found[0].fields == {"file": "a.epub", "voice": "Ada"}
     assert [(e.line, e.error.code) for e in found[1:] if e.error] == [
         (3, "not_an_object"),
@@ -106,13 +103,11 @@ def test_lines_of_json_are_read_and_a_bad_one_is_named() -> None:
 def test_manifest_that_cannot_be_read_is_refused_as_a_whole(content: bytes, code: str) -> None:
     with pytest.raises(SubmitRejectedError) as refused:
         read_manifest(content, most=MOST)
-
     assert (status_of(refused.value), refused.value.code) == (400, code)
 
 
 def test_more_books_than_a_batch_may_have_are_refused_before_the_rest_is_read() -> None:
     lines = b"".join(json.dumps({"file": f"{n}.txt"}).encode() + b"\n" for n in range(4))
-
     with pytest.raises(SubmitRejectedError) as of_file:
         read_manifest(lines + b"{broken", most=3)
     with pytest.raises(SubmitRejectedError) as of_list:

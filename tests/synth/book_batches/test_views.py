@@ -116,7 +116,6 @@ def test_bad_entry_is_named_and_nothing_is_made(
     api: APIClient, entry: Any, attr: str | None, code: str
 ) -> None:
     answer = make(api, entries=[ENTRIES[0], entry])
-
     shown = answer.json()
     assert (answer.status_code, shown["code"]) == (400, "book_batch_entries_invalid"), shown
     assert shown["errors"][0]["code"] == code
@@ -128,18 +127,14 @@ def test_bad_entry_is_named_and_nothing_is_made(
 
 def test_half_of_a_surrogate_pair_is_refused_as_a_name(api: APIClient) -> None:
     body = '{"entries": [{"file": "\\ud800"}], "defaults": {"voice": "Ada"}}'
-
     answer = api.post(BATCHES, body, content_type="application/json")
-
     assert answer.status_code == 400, answer.json()
     assert answer.json()["errors"][0]["attr"] == "entries.0.file"
 
 
 def test_bad_entries_may_be_skipped_and_are_told_for_ever(api: APIClient) -> None:
     manifest = "file;voice\none.txt;Ada\ntwo.txt;Nobody\n"
-
     answer = make_of_form(api, manifest, ["one.txt"], on_error="skip", closed="true")
-
     shown = answer.json()
     assert answer.status_code == 202, shown
     assert [(one["line"], one["code"]) for one in shown["skipped"]] == [(3, "voice_not_found")]
@@ -167,7 +162,6 @@ def test_what_is_wrong_with_the_batch_itself_is_refused(
     api: APIClient, fields: dict[str, Any], code: str
 ) -> None:
     answer = make(api, **fields)
-
     assert (answer.status_code, answer.json()["code"]) == (
         answer.status_code if 400 <= answer.status_code < 500 else 0,
         code,
@@ -177,7 +171,6 @@ def test_what_is_wrong_with_the_batch_itself_is_refused(
 
 def test_book_without_a_voice_is_refused_while_its_manifest_is_read(api: APIClient) -> None:
     answer = make(api, defaults={})
-
     assert [one["code"] for one in answer.json()["errors"]] == ["voice_required"] * 2
 
 
@@ -264,9 +257,7 @@ def test_batches_of_others_are_not_there(
     batch = batch_of(1)
     stranger = client_of(make_user("stranger"))
     bodies = {"/entries": {"entries": []}, "/priority": {"priority": "bulk"}}
-
     answer = getattr(stranger, method)(path_of(batch, rest), bodies.get(rest, {}), format="json")
-
     if method == "get":
         answer = stranger.get(path_of(batch, rest))
     assert (answer.status_code, answer.json()["code"]) == (404, "book_batch_not_found")
@@ -279,9 +270,7 @@ def test_deleting_a_batch_leaves_nothing(
     api: APIClient, batch_of: MakeBatch, stored_objects: Callable[[], list[str]]
 ) -> None:
     batch = batch_of(2)
-
     assert api.delete(path_of(batch)).status_code == 204
-
     assert stored_objects() == []
     assert not BookSource.objects.exists()
     assert not RenderJob.objects.exists()
@@ -320,15 +309,12 @@ def test_states_filter_the_entries(api: APIClient, batch_of: MakeBatch) -> None:
 
 def test_summary_is_there_once_the_batch_has_ended(api: APIClient, batch_of: MakeBatch) -> None:
     answer = api.get(path_of(batch_of(1), "/report"))
-
     assert (answer.status_code, answer.json()["code"]) == (409, "book_batch_not_ended")
 
 
 def test_manifest_in_json_lines_takes_the_same_fields(api: APIClient) -> None:
     lines = [{"file": "one.txt", "voice": "Ada", "metadata": {"authors": ["A", "B"]}}]
     manifest = "\n".join(json.dumps(one) for one in lines)
-
     answer = make_of_form(api, manifest, ["one.txt"])
-
     assert answer.status_code == 202, answer.json()
     assert BookSource.objects.get().metadata == {"authors": ["A", "B"]}

@@ -79,9 +79,7 @@ def test_more_short_segments_than_are_named_are_listed_as_well(
     api: APIClient, book: BookSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(short_segments, "MOST_IDS", 1)
-
     listed = api.get("/api/v1/review").json()
-
     assert [item["id"] for item in listed["results"]] == [one.pk for one in short(book)]
 
 
@@ -89,14 +87,11 @@ def test_choosing_the_take_that_is_kept_does_the_same(api: APIClient, book: Book
     for segment in short(book):
         choose = f"/api/v1/jobs/{book.job_id}/segments/{segment.pk}/choose"
         assert api.post(choose, {"take": str(segment.take_id)}).status_code == 200
-
     assert RenderJob.objects.get(book=book).status == "succeeded"
 
 
 def test_book_with_a_failed_segment_stays_partial(api: APIClient, book: BookSource) -> None:
     RenderJob.objects.filter(book=book).update(error_code="segments_failed")
-
     for segment in short(book):
         approve(api, segment)
-
     assert RenderJob.objects.get(book=book).status == "partial"

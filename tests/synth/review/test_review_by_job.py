@@ -150,9 +150,7 @@ def test_all_takes_of_one_job_are_approved_and_no_others(browser: Client, owner:
     row = rows_of(browser)[str(job.pk)]
     assert button(row, "approve")["text"] == "Approve 2"
     assert button(row, "approve")["data-confirm"].startswith("Approve 2 takes of this job")
-
     shown = press(browser, row, "approve")
-
     approved = job.segments.filter(index__in=(0, 1)).values_list("pk", flat=True)
     assert (sorted(shown["approved"]), shown["refused"]) == (sorted(approved), [])
     after = rows_of(browser)
@@ -176,7 +174,6 @@ def test_more_takes_than_one_request_approves_are_approved_in_turns(
     rows = rows_of(browser)
     assert button(rows[str(job.pk)], "approve")["text"] == "Approve 3"
     press(browser, rows[str(job.pk)], "approve")
-
     assert list(rows_of(browser)) == [str(small.pk)]
 
 
@@ -184,9 +181,7 @@ def test_retry_renders_all_of_a_job_that_has_no_audio(browser: Client, owner: Us
     job = make_overdue_job(owner, 30)
     row = rows_of(browser)[str(job.pk)]
     assert button(row, "retry")["text"] == "Retry 30"
-
     press(browser, row, "retry")
-
     job.refresh_from_db()
     assert job.status == RenderJob.Status.QUEUED
     assert job.segments.filter(status=Segment.Status.QUEUED).count() == 30
@@ -196,9 +191,7 @@ def test_retry_renders_all_of_a_job_that_has_no_audio(browser: Client, owner: Us
 def test_retry_is_not_offered_where_it_would_be_refused(browser: Client, owner: User) -> None:
     job = make_overdue_job(owner, 3)
     Voice.objects.filter(versions__pinned_by__job=job).update(deleted_at=timezone.now())
-
     row = rows_of(browser)[str(job.pk)]
-
     assert counts(row) == ("0", "3")
     assert button(row, "retry") == {}
 
@@ -210,8 +203,6 @@ def test_table_has_ones_own_jobs_and_what_one_may_do(owner: User) -> None:
     make_spoken_job(owner, 0.2)
     client = Client()
     client.force_login(narrator)
-
     rows = rows_of(client)
-
     assert list(rows) == [str(mine.pk)]
     assert button(rows[str(mine.pk)], "approve") == button(rows[str(mine.pk)], "retry") == {}

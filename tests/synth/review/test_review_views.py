@@ -40,9 +40,7 @@ def test_failed_comes_first_then_the_worst_score_and_nothing_that_is_good(
 ) -> None:
     first = make_spoken_job(operator, 0.5, 1.0, None)
     second = make_spoken_job(operator, 0.2, 0.8)
-
     found = listed(api)
-
     rows = [list(job.segments.order_by("index")) for job in (first, second)]
     worst_first = [rows[0][2], rows[1][0], rows[0][0], rows[1][1]]
     assert [one["id"] for one in found] == [segment.pk for segment in worst_first]
@@ -78,9 +76,7 @@ def test_item_has_all_that_a_person_needs(api: APIClient, operator: User) -> Non
 
 def test_flag_tells_its_number_in_a_sentence(api: APIClient, operator: User) -> None:
     make_spoken_job(operator, 0.3)
-
     flag = listed(api)[0]["flags"][0]
-
     assert flag["name"] == "too_short"
     assert "0.2 s" in flag["sentence"] and "1.5 s" in flag["sentence"]
 
@@ -98,7 +94,6 @@ def test_take_that_stands_out_beside_the_others_is_listed_though_it_has_no_flag_
     segment.save()
 
     item = listed(api)[0]
-
     assert (item["score"], [one["name"] for one in item["flags"]]) == (0.4, ["level"])
 
 
@@ -111,9 +106,7 @@ def test_take_nobody_can_speak_so_fast_is_listed_though_nothing_was_screened(
     short = job.segments.get(index=1)
     short.spoken_text = "A long sentence of many words that takes some seconds to speak. " * 3
     short.save()
-
     found = listed(api)
-
     assert [(one["id"], one["reason"], one["approved"]) for one in found] == [
         (short.pk, "short", False)
     ]
@@ -145,7 +138,6 @@ def test_filters(
     rows = {segment.index: segment for segment in job.segments.all()}
     keep(rows[1], score=0.6, flags=["noise"])
     assert approve(api, rows[3]).status_code == 200
-
     assert [one["index"] for one in listed(api, **query)] == expected
 
 
@@ -173,7 +165,6 @@ def test_pages_hold_each_segment_once_however_many_are_equally_bad(
         assert page["left"] == 7
         seen += [one["id"] for one in page["results"]]
         address = page["next"]
-
     assert seen == list(job.segments.order_by("index").values_list("pk", flat=True))
 
 
@@ -184,9 +175,7 @@ def test_page_is_gone_on_with_after_its_segments_were_approved(
     first = api.get(f"{LIST}?limit=2").json()
     for item in first["results"]:
         approve(api, job.segments.get(pk=item["id"]))
-
     second = api.get(first["next"]).json()
-
     assert [one["index"] for one in second["results"]] == [2, 3]
     assert second["left"] == 2
 
@@ -203,7 +192,6 @@ def test_number_of_queries_does_not_grow_with_the_page(api: APIClient, operator:
     few = count()
     for _ in range(4):
         make_book(operator, job=make_spoken_job(operator, 0.1, 0.2, None))
-
     assert count() == few
 
 
@@ -229,7 +217,6 @@ def test_number_of_queries_does_not_grow_with_the_page(api: APIClient, operator:
 )
 def test_filter_that_cannot_be_read_is_refused(api: APIClient, query: str, code: str) -> None:
     answer = api.get(f"{LIST}?{query}")
-
     assert (answer.status_code, answer.json()["code"]) == (400, code)
 
 
@@ -238,7 +225,6 @@ def test_segments_that_nobody_can_change_any_more_are_left_out(
 ) -> None:
     make_spoken_job(operator, 0.1, None, status="cancelled", cancel_requested=True)
     make_spoken_job(operator, 0.1, status="running", cancel_requested=True)
-
     assert listed(api) == []
 
 
@@ -246,7 +232,6 @@ def test_other_users_segments_are_neither_listed_nor_shown_nor_approved(
     api: APIClient, client_of: Callable[[User], APIClient], operator: User
 ) -> None:
     segment = make_spoken_job(make_user("other"), 0.1).segments.get()
-
     shown = api.get(f"{LIST}/{segment.pk}")
     refused = approve(api, segment)
     many = api.post(
@@ -267,9 +252,7 @@ def test_other_users_segments_are_neither_listed_nor_shown_nor_approved(
 def test_approved_take_is_kept_by_hand_and_leaves_the_list(api: APIClient, operator: User) -> None:
     job = make_spoken_job(operator, 0.3, 1.0)
     segment, take = job.segments.get(index=0), job.segments.get(index=0).take_id
-
     answer, again = approve(api, segment), approve(api, segment)
-
     assert (answer.status_code, again.status_code) == (200, 200)
     assert (answer.json()["approved"], answer.json()["reason"]) == (True, None)
     assert answer.json() == again.json()
@@ -285,9 +268,7 @@ def test_take_that_is_no_longer_kept_is_not_approved(api: APIClient, operator: U
     segment = make_spoken_job(operator, 0.3).segments.get()
     old = segment.take_id
     keep(segment, score=0.4)
-
     answer = approve(api, segment, old)
-
     assert (answer.status_code, answer.json()["code"]) == (409, "take_changed")
     segment.refresh_from_db()
     assert not segment.is_hand_picked
@@ -311,9 +292,7 @@ def test_what_stands_in_the_way_of_an_approval_is_told(
     row = make_spoken_job(operator, 0.3).segments.get()
     RenderJob.objects.update(**job)
     Segment.objects.update(**segment)
-
     answer = approve(api, row, row.take_id)
-
     assert (answer.status_code, answer.json()["code"]) == (409, code)
     assert ("Retry-After" in answer) == (code == "segment_unfinished")
 
@@ -348,9 +327,7 @@ def test_many_are_approved_at_once_and_the_others_named(api: APIClient, operator
     taken = [{"segment": one.pk, "take": str(one.take_id)} for one in rows[:2]]
     failed = {"segment": rows[2].pk, "take": str(make_take().pk)}
     gone = {"segment": 10**12, "take": str(uuid.uuid4())}
-
     answer = api.post(f"{LIST}/approve", {"takes": [*taken, failed, gone]}).json()
-
     assert answer["approved"] == [rows[0].pk, rows[1].pk]
     assert [(one["segment"], one["code"]) for one in answer["refused"]] == [
         (rows[2].pk, "segment_without_audio"),
@@ -381,6 +358,5 @@ def test_list_of_approvals_that_cannot_be_read_is_refused(
     api: APIClient, body: dict[str, Any]
 ) -> None:
     answer = api.post(f"{LIST}/approve", body)
-
     assert answer.status_code == 400
     assert answer.json()["errors"]

@@ -23,7 +23,6 @@ def test_files_of_every_format_pass_what_was_asked(
     form: str, mastering: Mastering, tmp_path: Path
 ) -> None:
     chapters = list(encoder(tmp_path, mastering).chapters(book(3), Encoding(form)))
-
     report = book_report(chapters, mastering)
 
     assert report["passed"], [row["checks"] for row in report["chapters"]]
@@ -38,9 +37,7 @@ def test_files_of_every_format_pass_what_was_asked(
 
 def test_report_is_measured_on_the_file_and_not_on_what_went_in(tmp_path: Path) -> None:
     one = encoder(tmp_path).chapter(book(1), 0, Encoding("mp3"))
-
     again = measure_levels(read_blocks(one.path, "mp3", one.sample_rate), one.sample_rate)
-
     assert one.levels == again
 
 
@@ -48,9 +45,7 @@ def test_silence_fails_with_a_sentence_and_is_not_turned_up(tmp_path: Path) -> N
     silent = spoken("Silent", np.zeros(RATE, np.float32))
     empty = spoken("Empty", np.zeros(0, np.float32), index=1)
     one = dataclasses.replace(book(1), chapters=(silent, empty))
-
     chapters = list(encoder(tmp_path).chapters(one, Encoding("aac")))
-
     report = book_report(chapters, STANDARD)
     assert report["failed_chapters"] == [0, 1]
     assert "silent" in report["chapters"][0]["checks"][0]["sentence"]
@@ -62,9 +57,7 @@ def test_peaks_that_stand_in_the_way_of_the_target_are_told(tmp_path: Path) -> N
     clicks = 0.001 * pulses(10.0, level=1.0)
     clicks[::4410] = 0.9  # the whole loudness is in single samples
     one = dataclasses.replace(book(1), chapters=(spoken("Clicks", clicks),))
-
     made = list(encoder(tmp_path, ACX).chapters(one, Encoding("flac")))
-
     row = book_report(made, ACX)["chapters"][0]
     assert row["true_peak_dbtp"] <= -3
     assert not row["passed"]
@@ -73,7 +66,6 @@ def test_peaks_that_stand_in_the_way_of_the_target_are_told(tmp_path: Path) -> N
 
 def test_head_tail_and_pauses_are_quiet_and_never_digital_silence(tmp_path: Path) -> None:
     one = encoder(tmp_path).chapter(book(1), 0, Encoding("wav"))
-
     audio = np.concatenate(list(read_blocks(one.path, "wav", RATE)))
     head, tail = round(0.75 * RATE), 2 * RATE
     pause = audio[one.spans[0].end + 500 : one.spans[1].start - 500]
@@ -85,9 +77,7 @@ def test_head_tail_and_pauses_are_quiet_and_never_digital_silence(tmp_path: Path
 
 def test_room_tone_is_the_same_wherever_it_is_asked_for() -> None:
     whole = room_tone(0, 600_000, -70)
-
     parts = [room_tone(at, 1000, -70) for at in range(0, 600_000, 1000)]
-
     assert np.array_equal(np.concatenate(parts), whole)
     assert 20 * np.log10(np.sqrt(np.mean(whole**2))) == pytest.approx(-70, abs=0.05)
     assert (
@@ -105,9 +95,7 @@ def test_voices_are_levelled_by_their_own_gain_alone(tmp_path: Path) -> None:
     levelled = dataclasses.replace(
         book(1), chapters=(cast,), voice_gains_db={"b": 20 * np.log10(4.0)}
     )
-
     one = encoder(tmp_path).chapter(levelled, 0, Encoding("flac"))
-
     audio = np.concatenate(list(read_blocks(one.path, "flac", RATE)))
     first, second = (audio[span.start : span.end] for span in one.spans)
     assert np.sqrt(np.mean(first**2)) == pytest.approx(np.sqrt(np.mean(second**2)), rel=0.01)
@@ -116,9 +104,7 @@ def test_voices_are_levelled_by_their_own_gain_alone(tmp_path: Path) -> None:
 def test_a_chapter_has_one_gain_whatever_its_sentences(tmp_path: Path) -> None:
     parts = [pulses(2.0, level=level) for level in (0.2, 0.05)]
     one = dataclasses.replace(book(1), chapters=(spoken("Two", np.concatenate(parts)),))
-
     made = encoder(tmp_path).chapter(one, 0, Encoding("flac"))
-
     audio = np.concatenate(list(read_blocks(made.path, "flac", RATE)))
     head = round(0.75 * RATE)
     first, second = audio[head : head + 2 * RATE], audio[head + 2 * RATE : head + 4 * RATE]
@@ -128,7 +114,6 @@ def test_a_chapter_has_one_gain_whatever_its_sentences(tmp_path: Path) -> None:
 def test_floor_is_the_quietest_half_second() -> None:
     audio = np.full(5 * RATE, 0.1, np.float32)
     audio[2 * RATE : 2 * RATE + RATE // 2] = 0.001
-
     assert measure_levels([audio], RATE).floor_dbfs == pytest.approx(-60, abs=0.1)
 
 
@@ -138,9 +123,7 @@ def test_plot_has_bars_for_each_chapter_and_marks_what_failed(tmp_path: Path) ->
     silent = spoken("<Silent> & more", np.zeros(RATE, np.float32), index=1)
     one = dataclasses.replace(book(1), chapters=(chapter("Fine"), silent))
     report = book_report(list(encoder(tmp_path).chapters(one, Encoding("aac"))), STANDARD)
-
     root = etree.fromstring(report_plot(report).encode())
-
     groups = root.findall("{*}g")
     assert [len(group.findall("{*}rect")) for group in groups] == [3, 2]
     assert [group.find("{*}text").text for group in groups] == ["1", "2!"]

@@ -48,13 +48,11 @@ def test_size_is_read_from_the_header(codec: str, form: str) -> None:
 @pytest.mark.parametrize(("codec", "kind"), [("mjpeg", "image/jpeg"), ("png", "image/png")])
 def test_a_cover_of_usual_size_is_kept_as_it_is(codec: str, kind: str) -> None:
     given = encoded(600, 800, codec)
-
     assert check_cover(given) == (kind, given)
 
 
 def test_a_large_cover_is_shrunk_to_a_jpeg() -> None:
     found = check_cover(encoded(KEPT_PIXELS + 600, 1200, "png"))
-
     assert found.media_type == "image/jpeg"
     assert image_size(found.content) == ("jpeg", 2400, 800)
 
@@ -63,7 +61,6 @@ def test_a_picture_of_30000_pixels_is_refused_before_it_is_decoded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("workers.book_files.cover.av", None)  # nothing of it may be asked
-
     with pytest.raises(BookFileError) as caught:
         check_cover(huge_png(30_000, 30_000))
 
@@ -80,20 +77,17 @@ def test_a_picture_of_30000_pixels_is_refused_before_it_is_decoded(
 def test_what_cannot_be_decoded_is_refused(content: bytes) -> None:
     with pytest.raises(BookFileError) as caught:
         check_cover(content)
-
     assert caught.value.code == "cover_unreadable"
 
 
 def test_a_made_cover_is_a_jpeg_with_the_title() -> None:
     found = book_cover(None, BookFacts("Ça ira: Œuvre d'été", authors=("É. Zola",)))
-
     assert image_size(found.content) == ("jpeg", 1400, 1400)
     assert check_cover(found.content) == found
 
 
 def test_titles_differ_in_what_is_drawn() -> None:
     first, again, other = (draw_cover(title, "A") for title in ("One", "One", "Two"))
-
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
     lettered = draw_cover("One", "A")[260:960] == np.array((245, 238, 220))

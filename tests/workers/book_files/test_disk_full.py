@@ -55,9 +55,7 @@ def test_a_full_disk_is_told_and_nothing_half_encoded_is_kept(
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     second.mkdir()
-
     said = with_room_for(room, lambda: MAKERS[form](first, encoder(tmp_path)))
-
     assert said == "OSError True"
     assert not [path for path in (tmp_path / "cache").rglob(".*") if path.is_file()]
     MAKERS[form](second, encoder(tmp_path))  # what was kept, if anything, is whole

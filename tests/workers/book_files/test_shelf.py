@@ -18,7 +18,6 @@ from workers.book_files.sidecars import put_on_shelf, shelf_folder, write_book_s
 
 def test_folders_name_author_series_and_title() -> None:
     plain = BookFacts("Title", authors=("Author",))
-
     assert str(shelf_folder(plain)) == "Author/Title"
     assert str(shelf_folder(dataclasses.replace(plain, series="S", series_index="3", date="1999",
                                                 narrators=("N",)))) == (
@@ -39,16 +38,13 @@ def test_names_cannot_leave_their_folder(text: str, name: str) -> None:
 
 def test_numbers_of_chapters_sort_in_reading_order() -> None:
     names = [numbered_name(index, 600, f"{600 - index}") for index in range(600)]
-
     assert names == sorted(names)
 
 
 def test_sidecar_cover_and_file_lie_together(tmp_path: Path) -> None:
     path = tmp_path / "book.m4b"
     made = make_m4b(path, book(3), encoder(tmp_path))
-
     folder = put_on_shelf(tmp_path / "library", FACTS, [path], book_cover(None, FACTS), made)
-
     assert sorted(path.name for path in folder.iterdir()) == [
         "book.m4b", "cover.jpg", "metadata.json"
     ]  # fmt: skip
@@ -64,9 +60,7 @@ def test_sidecar_cover_and_file_lie_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("form", "mark"), [("srt", ","), ("vtt", ".")])
 def test_subtitles_run_on_through_the_book(form: str, mark: str, tmp_path: Path) -> None:
     made = make_m4b(tmp_path / "book.m4b", book(2), encoder(tmp_path))
-
     write_book_subtitles(tmp_path / f"book.{form}", made, form)
-
     whole = (tmp_path / f"book.{form}").read_text()
     assert f"00:00:00{mark}750 --> 00:00:02{mark}250\nChapter 1" in whole
     start = marks_of(made)[1].start / RATE + 0.75

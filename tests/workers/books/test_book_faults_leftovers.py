@@ -32,9 +32,7 @@ def test_half_written_chapters_of_killed_workers_are_removed(settings: Settings)
     folder = settings.DATA_DIR / "cache" / "chapters" / KEY[:2]
     lost = written(folder / ".1.part", seconds_ago=20 * settings.LEASE_SECONDS)
     fresh = written(folder / ".2.part", seconds_ago=settings.LEASE_SECONDS)
-
     sweep.tidy()
-
     assert (lost.exists(), fresh.exists()) == (False, True)
 
 
@@ -44,9 +42,7 @@ def test_chapters_whose_facts_were_never_written_are_removed_after_a_day(tmp_pat
     other = written(cache.path("cd" * 32), seconds_ago=3_600)
     whole = written(cache.path("ef" * 32), seconds_ago=2 * 86_400)
     cache.finish("ef" * 32, {})
-
     cache.trim()
-
     assert (lost.exists(), other.exists(), whole.exists()) == (False, True, True)
 
 
@@ -64,7 +60,6 @@ def test_folder_of_a_file_that_is_being_made_is_never_a_leftover(
 
     monkeypatch.setattr(EncodeCache, "finish", slowly)
     spoken.made("chapters", format="flac")
-
     assert swept == [0, 0, 0]
 
 

@@ -83,9 +83,7 @@ def test_other_tags_and_another_cover_encode_nothing(spoken: SpokenBook) -> None
     before = spoken.made("m4b")
     said = {"title": "Kine", "narrators": ["Somebody"], "series": "Herds", "series_index": "2"}
     spoken.api.patch(spoken.path, {"metadata": said}, format="json")
-
     answer = spoken.made("m4b")
-
     assert answer["id"] == before["id"]
     assert (answer["report"]["chapters_encoded"], answer["report"]["chapters_reused"]) == (0, 3)
     assert answer["filename"] == "Kine.m4b"
@@ -114,7 +112,6 @@ def test_full_disk_waits_without_spending_an_attempt(
     BookFile.objects.update(not_before=waiting.created_at)
     spoken.process._paused_until = 0.0
     spoken.work()
-
     assert spoken.row(asked).status == "done"
 
 
@@ -139,9 +136,7 @@ def test_file_that_is_deleted_while_it_is_made_leaves_no_object(spoken: SpokenBo
     assert take(spoken.process, Kind.BOOK_FILE) == 1
     before = stored()
     spoken.api.delete(f"{spoken.path}/files/{asked['id']}")
-
     spoken.process.run_all()
-
     assert stored() == before
 
 

@@ -178,7 +178,6 @@ def test_workers_killed_while_reading_and_while_rendering_lose_nothing(
 @pytest.mark.thorough
 def test_file_that_is_no_book_fails_with_its_reason(shelf: tuple[Pair, User]) -> None:
     _, owner = shelf
-
     cut = wait_read(upload(owner, epub(("Oxen", FIRST))[:300]))
     picture = wait_read(upload(owner, b"\x89PNG\r\n\x1a\n" + bytes(500), name="b.png"))
 
@@ -203,9 +202,7 @@ def test_paused_book_starts_nothing_until_it_is_resumed(shelf: tuple[Pair, User]
     faster = start_book(other)
     wait_ended(faster)
     assert set(job.segments.values_list("status", flat=True)) == {"queued"}
-
     assert resume_job(job.pk)
-
     wait_ended(job)
     assert job.segments_done == job.segments_total
 
@@ -218,9 +215,7 @@ def test_deleted_book_leaves_no_files(shelf: tuple[Pair, User]) -> None:
     wait_ended(job)
     folders = [pair.data_dir / "storage" / name for name in ("books", "exports", "takes")]
     assert all(_files(folder) for folder in folders)
-
     delete_book(book)
-
     deadline = time.monotonic() + 20
     while any(_files(folder) for folder in folders) and time.monotonic() < deadline:
         pass
