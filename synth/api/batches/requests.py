@@ -94,10 +94,8 @@ class BatchItemCreateSerializer(JobCreateSerializer):
         required=False,
         min_length=1,
         max_length=MAX_CUSTOM_ID_CHARS,
-        help_text=(
-            "Your name for the item, unique in the batch. Items without one are named "
-            "`item-00001`, `item-00002` and so on."
-        ),
+        help_text="Your name for the item, unique in the batch. Items without one are named "
+        "`item-00001`, `item-00002` and so on.",
     )
 
     def get_fields(self) -> dict[str, Any]:
@@ -265,10 +263,8 @@ class _BooksSerializer(StrictSerializer):
     sample = serializers.ChoiceField(
         choices=Batch.Sample.choices,
         default=str(Batch.Sample.NONE),
-        help_text=(
-            "`first`: render one chapter of every book as a sample, then the rest. `hold`: "
-            "render the samples, and the rest of each book after somebody approves its sample."
-        ),
+        help_text="`first`: render one chapter of every book as a sample, then the rest. `hold`: "
+        "render the samples, and the rest of each book after somebody approves its sample.",
     )
     webhook = UrlField(
         required=False, help_text="URL that gets a message when the batch has ended."
@@ -276,10 +272,8 @@ class _BooksSerializer(StrictSerializer):
     on_error = _errors_field(_ON_BAD_ENTRIES)
     closed = StrictBooleanField(
         default=False,
-        help_text=(
-            "True: no more entries and files will be added. The batch ends when all its books "
-            "have ended."
-        ),
+        help_text="True: no more entries and files will be added. The batch ends when all its "
+        "books have ended.",
     )
 
     def validate_name(self, value: str) -> str:

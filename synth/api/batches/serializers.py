@@ -193,10 +193,8 @@ class BatchProgressSerializer(serializers.Serializer[Any]):
     )
     eta_seconds = serializers.IntegerField(
         allow_null=True,
-        help_text=(
-            "Estimated seconds until all planned books are done; null if no estimate is "
-            "possible, or if the batch waits for a person."
-        ),
+        help_text="Estimated seconds until all planned books are done; null if no estimate is "
+        "possible, or if the batch waits for a person.",
     )
 
 

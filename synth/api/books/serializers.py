@@ -177,9 +177,8 @@ class BookSerializer(LookUpMixin, serializers.ModelSerializer[BookSource]):
     audio_url = ShownField(audio_url_of, serializers.CharField(allow_null=True))
     error_code = ShownField(
         lambda book: book.error_code if book.job is None else book.job.error_code,
-        help_text=(
-            "Return the code of an error in its import, its start or its job; empty without one."
-        ),
+        help_text="Return the code of an error in its import, its start or its job; empty without "
+        "one.",
     )
     error_message = ShownField(
         lambda book: book.error_message if book.job is None else book.job.error_message,
