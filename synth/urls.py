@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from synth.api import lexicon_files, lexicons, review, webhooks
+from synth.api import lexicons, review, webhooks
 from synth.api.accounts import key_views, user_views
 from synth.api.batches import views as batches
 from synth.api.books import file_views, media_views, plan_views
@@ -74,8 +74,8 @@ _VIEWS = (
     (_LEXICON, lexicons.LexiconView, "lexicon"),
     (f"{_LEXICON}/entries", lexicons.EntriesView, "lexicon-entries"),
     (f"{_LEXICON}/entries/<int:entry_id>", lexicons.EntryView, "lexicon-entry"),
-    (f"{_LEXICON}/export", lexicon_files.LexiconExportView, "lexicon-export"),
-    (f"{_LEXICON}/import", lexicon_files.LexiconImportView, "lexicon-import"),
+    (f"{_LEXICON}/export", lexicons.LexiconExportView, "lexicon-export"),
+    (f"{_LEXICON}/import", lexicons.LexiconImportView, "lexicon-import"),
     ("webhooks/secret", webhooks.SecretView, "webhook-secret"),
     ("webhooks/secret/rotate", webhooks.SecretRotateView, "webhook-secret-rotate"),
     ("webhooks/endpoints", webhooks.EndpointsView, "webhook-endpoints"),

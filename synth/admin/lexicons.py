@@ -24,7 +24,7 @@ from unfold.widgets import (
 
 from synth.admin.job_form import LanguageTagField
 from synth.api.jobs.preview_views import segment_rows
-from synth.api.lexicon_files import exported
+from synth.api.lexicons import exported
 from synth.jobs.planning import Order, Planner
 from synth.lexicons import store
 from synth.lexicons.files import BadLinesError, FileRefusedError, import_entries

@@ -63,10 +63,13 @@ class StrictTextField(SelfDescribingField, serializers.CharField):
         self.pattern = pattern
         self.described = described or {}
         if raw:
-            self.validators = [check for check in self.validators if not _prohibits(check)]
+            self.validators = [
+                check
+                for check in self.validators
+                if not type(check).__name__.startswith("Prohibit")  # what no database takes
+            ]
 
     def to_internal_value(self, data: Any) -> str:
-        """Return the text; anything else is an error."""
         if not isinstance(data, str):
             raise serializers.ValidationError("Expected a text.", code="invalid")
         return data
@@ -76,14 +79,6 @@ class StrictTextField(SelfDescribingField, serializers.CharField):
         return {"type": "string", **pattern, **self.described}
 
 
-def _prohibits(check: Any) -> bool:
-    """Say whether this is one of DRF's validators for characters that no database takes."""
-    return type(check).__name__ in (
-        "ProhibitNullCharactersValidator",
-        "ProhibitSurrogateCharactersValidator",
-    )
-
-
 class UrlField(StrictTextField):
     """Take a URL, as far as its start shows; an empty text is none."""
 
@@ -91,7 +86,6 @@ class UrlField(StrictTextField):
         super().__init__(max_length=MAX_URL_CHARS, pattern=URL_PATTERN, **kwargs)
 
     def get_value(self, dictionary: Any) -> Any:
-        """Return what was sent; a form that leaves a field out may send it empty."""
         value = super().get_value(dictionary)
         return empty if value == "" and is_html_input(dictionary) else value
 
@@ -114,9 +108,9 @@ class StrictNumberField(SelfDescribingField, serializers.Field[Any, Any, Any, An
 
     def __init__(
         self,
-        *,
         low: float,
         high: float,
+        *,
         whole: bool = False,
         low_open: bool = False,
         high_open: bool = False,
@@ -126,11 +120,18 @@ class StrictNumberField(SelfDescribingField, serializers.Field[Any, Any, Any, An
         self.limits = Limits(low, high, whole, low_open, high_open)
 
     def to_internal_value(self, data: Any) -> float:
-        """Return the number, an int where `whole`."""
-        number = self._number(data)
-        if not self.limits.holds(number):
-            raise serializers.ValidationError(f"Expected {self.limits.words}.", code="out_of_range")
-        return number
+        is_whole = self.limits.whole
+        is_form_text = isinstance(data, str) and self.context.get("is_form", False)
+        if is_form_text and (_WHOLE if is_whole else _DECIMAL).fullmatch(data):
+            data = int(data) if is_whole else float(data)
+        is_number = isinstance(data, int if is_whole else (int, float))
+        # A huge int is a number to count with, and fails its range.
+        is_finite = isinstance(data, int) or (is_number and math.isfinite(data))
+        is_good = is_number and is_finite and not isinstance(data, bool)
+        if not is_good or not self.limits.holds(data):
+            code = "out_of_range" if is_good else "invalid"
+            raise serializers.ValidationError(f"Expected {self.limits.words}.", code=code)
+        return data  # type: ignore[no-any-return]  # one of the two by now
 
     def to_representation(self, value: Any) -> Any:
         return value
@@ -143,15 +144,6 @@ class StrictNumberField(SelfDescribingField, serializers.Field[Any, Any, Any, An
             **({"exclusiveMinimum": True} if self.limits.low_open else {}),
             **({"exclusiveMaximum": True} if self.limits.high_open else {}),
         }
-
-    def _number(self, data: Any) -> float:
-        is_form_text = isinstance(data, str) and self.context.get("is_form", False)
-        if is_form_text and (_WHOLE if self.limits.whole else _DECIMAL).fullmatch(data):
-            data = int(data) if self.limits.whole else float(data)
-        is_number = isinstance(data, int if self.limits.whole else (int, float))
-        if not is_number or isinstance(data, bool) or not _is_finite(data):
-            raise serializers.ValidationError(f"Expected {self.limits.words}.", code="invalid")
-        return data  # type: ignore[no-any-return]  # one of the two by now
 
 
 @extend_schema_field({"type": "string", "pattern": f"^({_DATA_URL.pattern}{_BASE64}$|https?://)"})
@@ -169,7 +161,14 @@ class ReferenceAudioField(serializers.Field[Any, Any, Any, Any]):
             SubmitRejectedError: url_references_off.
         """
         if isinstance(data, str) and is_url(data):
-            return self._url(data)
+            if not settings.URL_REFERENCES:
+                raise urls_are_off().at("reference.audio")
+            if len(data) > MAX_URL_CHARS:
+                raise serializers.ValidationError(
+                    f"The URL is too long: at most {MAX_URL_CHARS} characters are allowed.",
+                    code="url_invalid",
+                )
+            return data
         found = _DATA_URL.match(data[:200]) if isinstance(data, str) else None
         if found is None:
             raise serializers.ValidationError(
@@ -186,18 +185,3 @@ class ReferenceAudioField(serializers.Field[Any, Any, Any, Any]):
             raise serializers.ValidationError(
                 "The text after `base64,` is not valid base64.", code="not_base64"
             ) from error
-
-    def _url(self, url: str) -> str:
-        if not settings.URL_REFERENCES:
-            raise urls_are_off().at("reference.audio")
-        if len(url) > MAX_URL_CHARS:
-            raise serializers.ValidationError(
-                f"The URL is too long: at most {MAX_URL_CHARS} characters are allowed.",
-                code="url_invalid",
-            )
-        return url
-
-
-def _is_finite(number: float) -> bool:
-    """Say whether a number is one to count with; a huge int is, and fails its range."""
-    return isinstance(number, int) or math.isfinite(number)

@@ -1,14 +1,21 @@
-"""Serve lexicons and their entries over REST."""
+"""Serve lexicons and their entries over REST, and lexicons as files: CSV and PLS."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from django.db.models import Count, Q, QuerySet
+from django.http import HttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
+from rest_framework.exceptions import ErrorDetail
+from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
+from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.api.fields import (
@@ -19,13 +26,21 @@ from synth.api.fields import (
 )
 from synth.api.option_fields import LanguageField
 from synth.lexicons import store
+from synth.lexicons.files import (
+    BadLinesError,
+    import_entries,
+    max_file_bytes,
+    write_csv,
+    write_pls,
+)
 from synth.lexicons.store import MAX_INDEX, MODES, find_visible_lexicons, may_change
 from synth.models import ApiKey, Lexicon, LexiconEntry
 from synth.text.rules import MAX_RULE_CHARS
 from ttsweb.http.api import ApiProblem, StrictSerializer
 from ttsweb.http.fields import ShownField, StrictBooleanField
-from ttsweb.http.nouns import ListView, Noun, list_rows
+from ttsweb.http.nouns import ListView, Noun, get_row, operation
 from ttsweb.http.pagination import IndexCursorPagination
+from ttsweb.http.parsers import BoundedParser
 from ttsweb.http.query_filters import names_filter
 from voices.access import find_voice
 
@@ -84,7 +99,6 @@ class LexiconChangeSerializer(StrictSerializer):
     enabled = StrictBooleanField(default=True)
 
     def validate_name(self, value: str) -> str:
-        """Refuse a name that nobody can read."""
         if not value.strip() or value != value.strip():
             raise serializers.ValidationError(
                 "Give a name without blanks at its start or end.", code="name_invalid"
@@ -129,8 +143,7 @@ class EntryChangeSerializer(StrictSerializer):
     )
     enabled = StrictBooleanField(default=True)
     index = StrictNumberField(
-        low=0,
-        high=MAX_INDEX,
+        *(0, MAX_INDEX),
         whole=True,
         required=False,
         help_text="Position among the entries; at the end if left out.",
@@ -149,7 +162,6 @@ class LexiconFilterSerializer(StrictSerializer):
     )
 
     def validate_name(self, value: str) -> Q:
-        """Return what rows have to meet."""
         return Q(name__iexact=value)
 
 
@@ -199,11 +211,10 @@ def find_to_change(request: Request, lexicon_id: uuid.UUID) -> Lexicon:
 
 
 def _find_entry(request: Request, lexicon_id: uuid.UUID, entry_id: int) -> LexiconEntry:
-    lexicon = find_to_change(request, lexicon_id)
-    entry = lexicon.entries.filter(pk=entry_id).first() if entry_id < 2**63 else None
-    if entry is None:
-        raise ApiProblem(404, "entry_not_found", "The lexicon has no entry with this id.")
-    return entry
+    entries = find_to_change(request, lexicon_id).entries.all()
+    return get_row(
+        entries, "entry_not_found", "The lexicon has no entry with this id.", pk=entry_id
+    )
 
 
 def _with_voice(request: Request, values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -214,7 +225,6 @@ def _with_voice(request: Request, values: Mapping[str, Any]) -> Mapping[str, Any
 
 
 def _shown(lexicons: QuerySet[Lexicon]) -> QuerySet[Lexicon]:
-    """Add what the serializer reads beside the row itself."""
     return lexicons.select_related("voice").annotate(entries_total=Count("entries"))
 
 
@@ -239,6 +249,7 @@ ENTRY = Noun("lexicon-entry", EntryRowSerializer, _find_entry)
 
 class LexiconsView(ListView[Lexicon]):
     write_scopes = (ApiKey.Scope.JOBS,)
+    lists = ("list_lexicons", "List lexicons, newest first.")
     serializer_class = LexiconSerializer
     filters = LexiconFilterSerializer
 
@@ -246,15 +257,8 @@ class LexiconsView(ListView[Lexicon]):
         return _shown(find_visible_lexicons(self.request.user))
 
     def get_serializer_context(self) -> dict[str, Any]:
-        """Return whose view of them it is."""
         return {**super().get_serializer_context(), "user": self.request.user}
 
-    get = list_rows(
-        "list_lexicons",
-        "List lexicons, newest first.",
-        LexiconSerializer,
-        filters=LexiconFilterSerializer,
-    )
     post = LEXICON.maker(
         "create_lexicon",
         "Create a lexicon without entries.",
@@ -288,17 +292,14 @@ class LexiconView(APIView):
 
 class EntriesView(ListView[LexiconEntry]):
     write_scopes = (ApiKey.Scope.JOBS,)
+    lists = ("list_lexicon_entries", "List the entries in their order.", 404)
     serializer_class = EntryRowSerializer
     pagination_class = IndexCursorPagination
 
     def rows(self) -> QuerySet[LexiconEntry]:
-        """Return the lexicon's entries."""
         lexicon = find_lexicon(self.request, self.kwargs["lexicon_id"])
         return LexiconEntry.objects.filter(lexicon=lexicon)
 
-    get = list_rows(
-        "list_lexicon_entries", "List the entries in their order.", EntryRowSerializer, 404
-    )
     post = ENTRY.maker(
         "create_lexicon_entry",
         "Add an entry. A pattern that takes too long is refused with `pattern_too_slow`.",
@@ -319,3 +320,129 @@ class EntryView(APIView):
         EntryChangeSerializer,
     )
     delete = ENTRY.deleter("delete_lexicon_entry", "Delete an entry.", store.delete_entry)
+
+
+@dataclass(frozen=True)
+class LexiconFile:
+    """Hold a file that came as a request's body, and its format by its media type."""
+
+    content: bytes
+    format: str
+
+
+class _FileParser(BoundedParser):
+    too_large = "The file is too large: at most {limit} bytes are allowed."
+    format: ClassVar[str]
+
+    def max_bytes(self) -> int:
+        return max_file_bytes()
+
+    def read(self, body: bytes) -> LexiconFile:
+        return LexiconFile(body, self.format)
+
+
+_FORMATS = {  # by media type; PLS is also called XML, in two ways
+    "text/csv": "csv",
+    "application/pls+xml": "pls",
+    "application/xml": "pls",
+    "text/xml": "pls",
+}
+_FILE_PARSERS = tuple(
+    type("FileParser", (_FileParser,), {"media_type": media_type, "format": form})
+    for media_type, form in _FORMATS.items()
+)
+LEFT_OUT_HEADER = "X-Left-Out"
+_TYPES = {"csv": "text/csv; charset=utf-8", "pls": "application/pls+xml"}
+
+
+class LexiconExportView(APIView):
+    @operation(
+        "export_lexicon",
+        {
+            (200, "text/csv"): OpenApiTypes.BINARY,
+            (200, "application/pls+xml"): OpenApiTypes.BINARY,
+        },
+        404,
+        query=ExportQuerySerializer,
+        parameters=[
+            OpenApiParameter(
+                LEFT_OUT_HEADER,
+                int,
+                OpenApiParameter.HEADER,
+                response=[200],
+                description=(
+                    "Number of entries that PLS cannot hold: patterns, entries that speak "
+                    "nothing, and entries that are switched off. CSV holds all entries."
+                ),
+            )
+        ],
+    )
+    def get(self, request: Request, lexicon_id: uuid.UUID, query: dict[str, str]) -> HttpResponse:
+        """Return all entries as CSV or PLS."""
+        return exported(find_lexicon(request, lexicon_id), query["format"])
+
+
+class LexiconImportView(APIView):
+    write_scopes = (ApiKey.Scope.JOBS,)
+    parser_classes = (*_FILE_PARSERS, MultiPartParser)
+
+    @operation(
+        "import_lexicon",
+        ImportedSerializer,
+        *(404, 409, 413, 415),
+        query=ImportQuerySerializer,
+        request={
+            **dict.fromkeys(_FORMATS, OpenApiTypes.BINARY),
+            "multipart/form-data": ImportFormSerializer,
+        },
+    )
+    def post(self, request: Request, lexicon_id: uuid.UUID, query: dict[str, str]) -> Response:
+        """Import all entries of a file; they are added to the present entries or replace them.
+
+        Where one line cannot be used nothing is changed; `errors` name each such line, up to 20.
+        """
+        lexicon = find_to_change(request, lexicon_id)
+        file, mode = _file_of(request, query["mode"])
+        try:
+            done = import_entries(lexicon, file.content, mode=mode, format=file.format)
+        except BadLinesError as error:
+            details: dict[str, Any] = {}  # by line and field
+            for bad in error.lines:
+                fields = details.setdefault(str(bad.line), {})
+                detail = ErrorDetail(bad.message, code=bad.code)
+                fields.setdefault(bad.attr or "non_field_errors", []).append(detail)
+            raise serializers.ValidationError({"lines": details}) from error
+        return Response(ImportedSerializer(done).data)
+
+
+def exported(lexicon: Lexicon, format: str) -> HttpResponse:
+    """Return a lexicon as a file to be saved; `format` is csv or pls."""
+    left_out: list[str] = []
+    if format == "csv":
+        content = write_csv(lexicon.entries.all())
+    else:
+        content, left_out = write_pls(lexicon, lexicon.entries.all())
+    answer = HttpResponse(content, content_type=_TYPES[format])
+    answer["Content-Disposition"] = f'attachment; filename="lexicon-{str(lexicon.pk)[:8]}.{format}"'
+    answer["X-Content-Type-Options"] = "nosniff"
+    if format == "pls":
+        answer[LEFT_OUT_HEADER] = str(len(left_out))
+    return answer
+
+
+def _file_of(request: Request, mode: Any) -> tuple[LexiconFile, Any]:
+    """Return the file, and the mode of the form where it has one."""
+    if isinstance(request.data, LexiconFile):
+        return request.data, mode
+    if not request.content_type.startswith("multipart/"):
+        # No parser is asked to read a body without a byte.
+        raise ApiProblem(
+            400,
+            "file_empty",
+            "The file is empty; send a CSV or PLS file with entries.",
+            attr="file",
+        )
+    form = ImportFormSerializer(data=request.data)
+    form.is_valid(raise_exception=True)
+    content = form.validated_data["file"].read()
+    return LexiconFile(content, ""), form.validated_data.get("mode", mode)

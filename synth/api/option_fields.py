@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -14,7 +15,6 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
-from rest_framework.exceptions import ErrorDetail
 from rest_framework.fields import empty
 from rest_framework.utils.html import is_html_input
 
@@ -29,6 +29,7 @@ MAX_SPEAKERS = 32
 MAX_SPEAKER_NUMBER = 9998  # the text's own limit is one more, which stands for all above it
 FOR_EVER = "forever"
 MAX_SECONDS = int(RETENTION.high)
+MAX_SHOWN_KEY = 80  # characters of a key in an error
 _SPEAKER = re.compile(r"0|[1-9][0-9]{0,3}")
 
 _Field = serializers.Field[Any, Any, Any, Any]
@@ -63,12 +64,10 @@ class JsonField(_Field):
     not_json = "In a form, send this field as JSON."
 
     def get_value(self, dictionary: Any) -> Any:
-        """Return what was sent; a form that leaves a field out may send it empty."""
         value = dictionary.get(self.field_name, empty)
         return empty if value == "" and is_html_input(dictionary) else value
 
     def to_internal_value(self, data: Any) -> Any:
-        """Return what `read` makes of the value."""
         if self.context.get("is_form", False) and isinstance(data, str):
             try:
                 data = json.loads(data)
@@ -80,8 +79,24 @@ class JsonField(_Field):
         return value
 
     def read(self, data: Any) -> Any:
-        """Return the value of some JSON."""
         raise NotImplementedError
+
+
+def read_each(
+    values: Iterable[tuple[Any, Any]], read: Callable[[Any, Any], tuple[Any, Any]]
+) -> dict[Any, Any]:
+    """Return what is read of values and their keys, as keys and values; errors have these keys."""
+    found: dict[Any, Any] = {}
+    errors: dict[str, Any] = {}
+    for key, value in values:
+        try:
+            name, said = read(key, value)
+            found[name] = said
+        except serializers.ValidationError as error:
+            errors[str(key)[:MAX_SHOWN_KEY].encode("utf-8", "replace").decode()] = error.detail
+    if errors:
+        raise serializers.ValidationError(errors)
+    return found
 
 
 class SpeakersField(SelfDescribingField, JsonField):
@@ -97,76 +112,51 @@ class SpeakersField(SelfDescribingField, JsonField):
         child.bind(field_name="", parent=self)  # type: ignore[arg-type]  # as DRF does
 
     def read(self, data: Any) -> dict[int, Any]:
-        """Return what each speaker is given; errors are named by the speaker."""
-        _check_object(data, MAX_SPEAKERS, "speakers")
-        found: dict[int, Any] = {}
-        errors: dict[str, Any] = {}
-        for key, value in data.items():
+        check_object(data, MAX_SPEAKERS, "speakers")
+        for key in data:
             if not _SPEAKER.fullmatch(key) or int(key) > MAX_SPEAKER_NUMBER:
                 raise serializers.ValidationError(
                     f'Speakers are numbers such as "0" or "1", up to {MAX_SPEAKER_NUMBER}; '
                     f"{key[:50]!r} is not one.",
                     code="speaker_invalid",
                 )
-            try:
-                found[int(key)] = self.child.run_validation(value)
-            except serializers.ValidationError as error:
-                errors[key] = error.detail
-            except RefusedError as error:
-                inner = (error.attr or "").rpartition(".")[2]
-                error.attr = f"{self.field_name}.{key}" + (f".{inner}" if inner else "")
-                raise
-        if errors:
-            raise serializers.ValidationError(errors)
-        return found
+        return read_each(data.items(), self._read_speaker)
+
+    def _read_speaker(self, key: str, value: Any) -> tuple[int, Any]:
+        try:
+            return int(key), self.child.run_validation(value)
+        except RefusedError as error:
+            inner = (error.attr or "").rpartition(".")[2]
+            raise error.at(f"{self.field_name}.{key}" + (f".{inner}" if inner else "")) from error
 
     def describe(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
         inner = auto_schema._map_serializer_field(self.child, direction)
         return {"type": "object", "additionalProperties": inner, "maxProperties": MAX_SPEAKERS}
 
 
-@extend_schema_field(
-    {
-        "type": "object",
-        "properties": dict.fromkeys(PAUSE_NAMES, _LENGTH),
-        "additionalProperties": False,
-    }
-)
-class PausesField(JsonField):
+class PausesField(SelfDescribingField, JsonField):
     """Take how long pauses are, in ms, by their names."""
 
     names = PAUSE_NAMES
+    child = StrictNumberField(0, MAX_PAUSE_MS, whole=True)
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.child = StrictNumberField(low=0, high=MAX_PAUSE_MS, whole=True)
+    def describe(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        properties = dict.fromkeys(self.names, _LENGTH)
+        return {"type": "object", "properties": properties, "additionalProperties": False}
 
     def read(self, data: Any) -> dict[str, int]:
-        """Return the lengths; one of an unknown pause is an error."""
-        _check_object(data, len(self.names), "pauses")
-        errors: dict[str, Any] = {}
-        for name, value in data.items():
-            if name not in self.names:
-                known = ", ".join(self.names)
-                sentence = f"There is no such pause; allowed pauses are {known}."
-                errors[name] = [ErrorDetail(sentence, code="unknown_field")]
-                continue
-            try:
-                self.child.run_validation(value)
-            except serializers.ValidationError as error:
-                errors[name] = error.detail
-        if errors:
-            raise serializers.ValidationError(errors)
-        return dict(data)
+        check_object(data, len(self.names), "pauses")
+        return read_each(data.items(), self._read_pause)
+
+    def _read_pause(self, name: str, value: Any) -> tuple[str, Any]:
+        if name not in self.names:
+            known = ", ".join(self.names)
+            raise serializers.ValidationError(
+                f"There is no such pause; allowed pauses are {known}.", code="unknown_field"
+            )
+        return name, self.child.run_validation(value)
 
 
-@extend_schema_field(
-    {
-        "type": "object",
-        "properties": dict.fromkeys(BOOK_PAUSE_NAMES, _LENGTH),
-        "additionalProperties": False,
-    }
-)
 class BookPausesField(PausesField):
     """Take how long the pauses of a book are, which has chapters besides."""
 
@@ -185,7 +175,6 @@ class ListField(SelfDescribingField, JsonField):
         child.bind(field_name="", parent=self)  # type: ignore[arg-type]  # as DRF does
 
     def get_value(self, dictionary: Any) -> Any:
-        """Return what was sent; of a form all fields of this name."""
         if not is_html_input(dictionary):
             return super().get_value(dictionary)
         values = dictionary.getlist(self.field_name)
@@ -193,23 +182,14 @@ class ListField(SelfDescribingField, JsonField):
         return super().get_value(dictionary) if is_json or not values else values
 
     def read(self, data: Any) -> list[Any]:
-        """Return the values; errors are named by their place."""
         if not isinstance(data, list):
             raise serializers.ValidationError("Expected a list.", code="invalid")
         if len(data) > self.most:
             raise serializers.ValidationError(
                 f"There are {len(data)} entries; at most {self.most} are allowed.", code="too_many"
             )
-        found: list[Any] = []
-        errors: dict[str, Any] = {}
-        for place, value in enumerate(data):
-            try:
-                found.append(self.child.run_validation(value))
-            except serializers.ValidationError as error:
-                errors[str(place)] = error.detail
-        if errors:
-            raise serializers.ValidationError(errors)
-        return found
+        read = self.child.run_validation
+        return list(read_each(enumerate(data), lambda place, one: (place, read(one))).values())
 
     def describe(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
         inner = auto_schema._map_serializer_field(self.child, direction)
@@ -229,14 +209,13 @@ class DeadlineField(_Field):
 
     def to_internal_value(self, data: Any) -> dt.datetime:
         """Return the moment in UTC; whether it is still to come is looked at later."""
-        is_text = isinstance(data, str)
         with suppress(serializers.ValidationError):
-            number = StrictNumberField(low=0, high=MAX_SECONDS, low_open=True)
+            number = StrictNumberField(0, MAX_SECONDS, low_open=True)
             number.bind(field_name="", parent=self)  # type: ignore[arg-type]  # for its context
             return timezone.now() + dt.timedelta(seconds=number.to_internal_value(data))
         moment: dt.datetime | None = None
         with suppress(ValueError, OverflowError):  # the latter of the year 1 or 9999
-            given = parse_datetime(data) if is_text else None
+            given = parse_datetime(data) if isinstance(data, str) else None
             moment = given.astimezone(dt.UTC) if given and given.tzinfo else None
         if moment is None or moment > timezone.now() + dt.timedelta(seconds=MAX_SECONDS):
             raise serializers.ValidationError(
@@ -247,7 +226,6 @@ class DeadlineField(_Field):
         return moment
 
     def to_representation(self, value: Any) -> Any:
-        """Return the moment as JSON has it."""
         return value
 
 
@@ -277,11 +255,10 @@ class RetentionField(_Field):
             ) from error
 
     def to_representation(self, value: int) -> Any:
-        """Return the seconds, or `forever`."""
         return value or FOR_EVER
 
 
-def _check_object(data: Any, most: int, what: str) -> None:
+def check_object(data: Any, most: float = math.inf, what: str = "entries") -> None:
     if not isinstance(data, Mapping):
         raise serializers.ValidationError("Expected an object.", code="invalid")
     if len(data) > most:

@@ -11,7 +11,6 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 from django.urls import reverse
-from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -34,12 +33,11 @@ from synth.review.listing import (
     to_review,
 )
 from synth.transitions.takes import with_candidate
-from ttsweb.http.api import ApiProblem, StrictSerializer
+from ttsweb.http.api import StrictSerializer
 from ttsweb.http.fields import LookUpMixin, PageSerializer, ShownField
-from ttsweb.http.nouns import ListView, Noun, list_rows, read_body
+from ttsweb.http.nouns import ListView, Noun, get_row, operation, read_body
 from ttsweb.http.pagination import CreatedCursorPagination
 from ttsweb.http.query_filters import id_filter, names_filter, truth_filter
-from ttsweb.http.schema import problems
 
 NEIGHBOURS = 2  # on each side, within the chapter
 _SHORT_FLAG = {"name": "too_short", "sentence": "The take is too short for its text."}
@@ -107,7 +105,6 @@ def _audio_url(job_id: uuid.UUID, segment_id: int) -> str:
 
 
 def _shown_takes(segment: Segment) -> list[dict[str, Any]]:
-    """Return the takes that can be kept, in the order in which they were made."""
     return [
         {
             **{name: one[name] for name in _TAKE_FIELDS},
@@ -120,7 +117,6 @@ def _shown_takes(segment: Segment) -> list[dict[str, Any]]:
 
 
 def _flags_of(segment: Any) -> list[dict[str, str]]:
-    """Return the flags of the kept take with their sentences."""
     kept = next((one for one in _takes_of(segment) if _is_kept(one, segment)), None)
     if kept is None:
         return []
@@ -135,8 +131,13 @@ class ReviewItemSerializer(LookUpMixin, serializers.Serializer[Any]):
 
     id = serializers.IntegerField()
     job = serializers.UUIDField(source="job_id")
-    book = serializers.SerializerMethodField()
-    title = serializers.SerializerMethodField()
+    book = ShownField(
+        lambda segment: segment.book and segment.book[0], serializers.UUIDField(allow_null=True)
+    )
+    title = ShownField(
+        lambda segment: segment.book[1] if segment.book else str(segment.job_title),
+        help_text="Title of the book, or else the first 80 characters of the job's text.",
+    )
     chapter = ReviewChapterSerializer()
     index = serializers.IntegerField()
     text = serializers.CharField()
@@ -163,46 +164,25 @@ class ReviewItemSerializer(LookUpMixin, serializers.Serializer[Any]):
     error_message = serializers.CharField()
     take = serializers.UUIDField(source="take_id", allow_null=True)
     takes = ShownField(_shown_takes, ReviewTakeSerializer(many=True))
-    before = serializers.SerializerMethodField()
-    after = serializers.SerializerMethodField()
+    before = ShownField(lambda segment: segment.before, NeighbourSerializer(many=True))
+    after = ShownField(lambda segment: segment.after, NeighbourSerializer(many=True))
 
     class Meta:
         list_serializer_class = PageSerializer
 
-    def look_up(self, rows: Sequence[Segment]) -> None:
-        """Find books and neighbours, with a query each for all of them."""
-        self._books = books_of({segment.job_id for segment in rows})
-        self._neighbours = _neighbours_of(rows)
-
-    @extend_schema_field(serializers.UUIDField(allow_null=True))
-    def get_book(self, segment: Segment) -> str | None:
-        """Return the id of the book, null for a job that is none."""
-        found = self._books.get(segment.job_id)
-        return str(found[0]) if found else None
-
-    @extend_schema_field(
-        serializers.CharField(
-            help_text="Title of the book, or else the first 80 characters of the job's text."
-        )
-    )
-    def get_title(self, segment: Any) -> str:
-        """Return what a person knows the job by."""
-        found = self._books.get(segment.job_id)
-        return found[1] if found else str(segment.job_title)
-
-    @extend_schema_field(NeighbourSerializer(many=True))
-    def get_before(self, segment: Segment) -> list[dict[str, Any]]:
-        """Return up to two segments before it in its chapter, in their order."""
-        return self._beside(segment, range(segment.index - NEIGHBOURS, segment.index))
-
-    @extend_schema_field(NeighbourSerializer(many=True))
-    def get_after(self, segment: Segment) -> list[dict[str, Any]]:
-        """Return up to two segments after it in its chapter, in their order."""
-        return self._beside(segment, range(segment.index + 1, segment.index + NEIGHBOURS + 1))
-
-    def _beside(self, segment: Segment, places: range) -> list[dict[str, Any]]:
-        found = self._neighbours.get(segment.chapter_id, {})
-        return [found[place] for place in places if place in found]
+    def look_up(self, rows: Sequence[Any]) -> None:
+        """Find books and up to two neighbours on each side, with a query each for all of them."""
+        books = books_of({segment.job_id for segment in rows})
+        neighbours = _neighbours_of(rows)
+        for segment in rows:
+            place, around = segment.index, neighbours.get(segment.chapter_id, {})
+            segment.book = books.get(segment.job_id)
+            segment.before = [
+                around[one] for one in range(place - NEIGHBOURS, place) if one in around
+            ]
+            segment.after = [
+                around[one] for one in range(place + 1, place + NEIGHBOURS + 1) if one in around
+            ]
 
 
 def _neighbours_of(segments: Sequence[Segment]) -> dict[int, dict[int, dict[str, Any]]]:
@@ -263,13 +243,11 @@ class ReviewPagination(CreatedCursorPagination):
         return cursor
 
     def get_paginated_response(self, data: Any) -> Response:
-        """Return a page with the number of all that the filters let through."""
         answer = super().get_paginated_response(data)
         answer.data = {"left": self.left, **answer.data}
         return answer
 
     def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """Describe a page."""
         found: dict[str, Any] = super().get_paginated_response_schema(schema)
         found["properties"] = {
             "left": {"type": "integer", "description": "The number of segments on all pages."},
@@ -284,7 +262,6 @@ def _is_rank(text: str) -> bool:
 
 
 def _is_flagged(names: list[str]) -> Q:
-    """Return the condition for flags of the kept take."""
     found = reduce(or_, (Q(kept_flags__contains=f'"{name}"') for name in names))
     return found & Q(status=Segment.Status.DONE)
 
@@ -320,7 +297,7 @@ class ApproveSerializer(StrictSerializer):
 class ApprovalSerializer(ApproveSerializer):
     """A segment, and the take of it that was listened to."""
 
-    segment = StrictNumberField(low=1, high=_MOST_ID, whole=True)
+    segment = StrictNumberField(1, _MOST_ID, whole=True)
 
 
 class ApprovalsField(serializers.ListField):
@@ -340,7 +317,6 @@ class ApproveManySerializer(StrictSerializer):
     )
 
     def validate_takes(self, value: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Refuse a segment that comes twice: it keeps one take."""
         if len({one["segment"] for one in value}) < len(value):
             raise serializers.ValidationError(
                 "A segment is listed twice; list each once.", code="repeated"
@@ -364,18 +340,18 @@ class ApprovedManySerializer(serializers.Serializer[Any]):
 
 
 def _find(request: Request, segment_id: int) -> Segment:
-    segment = reviewable(request.user).filter(pk=segment_id).first()
-    if segment is None:
-        raise ApiProblem(404, "segment_not_found", "No segment that you may see has this id.")
-    return segment
+    missing = "No segment that you may see has this id."
+    return get_row(reviewable(request.user), "segment_not_found", missing, pk=segment_id)
 
 
 REVIEWED = Noun("review-segment", ReviewItemSerializer, _find)
 
 
 class ReviewView(ListView[Segment]):
-    """What a person should listen to."""
-
+    lists = (
+        "list_review",
+        "List segments of all jobs that failed or may sound wrong, worst first.",
+    )
     serializer_class = ReviewItemSerializer
     pagination_class = ReviewPagination
     filters = ReviewFilterSerializer
@@ -384,13 +360,6 @@ class ReviewView(ListView[Segment]):
         """Return the segments that need a review, or those that were approved."""
         wants_approved = self.request.query_params.get("approved") == "true"
         return to_review(self.request.user, approved=wants_approved)
-
-    get = list_rows(
-        "list_review",
-        "List segments of all jobs that failed or may sound wrong, worst first.",
-        ReviewItemSerializer,
-        filters=ReviewFilterSerializer,
-    )
 
 
 class ReviewSegmentView(APIView):
@@ -402,11 +371,7 @@ class ReviewSegmentView(APIView):
 class ReviewApproveView(APIView):
     write_scopes = (ApiKey.Scope.JOBS,)
 
-    @extend_schema(
-        operation_id="approve_segment",
-        request=ApproveSerializer,
-        responses={200: ReviewItemSerializer, **problems(400, 401, 404, 409, 415)},
-    )
+    @operation("approve_segment", ReviewItemSerializer, 404, 409, 415, request=ApproveSerializer)
     def post(self, request: Request, segment_id: int) -> Response:
         """Approve the take that was listened to; nothing is rendered, and no file is made again.
 
@@ -423,22 +388,15 @@ class ReviewApproveView(APIView):
 class ReviewApproveManyView(APIView):
     write_scopes = (ApiKey.Scope.JOBS,)
 
-    @extend_schema(
-        operation_id="approve_segments",
-        request=ApproveManySerializer,
-        responses={200: ApprovedManySerializer, **problems(400, 401, 415)},
-    )
+    @operation("approve_segments", ApprovedManySerializer, 415, request=ApproveManySerializer)
     def post(self, request: Request) -> Response:
         """Approve up to 200 takes; those that are refused are listed with the reason."""
         asked = read_body(request, ApproveManySerializer)
         seen = {one["segment"]: one["take"] for one in asked["takes"]}
         refused = approve(request.user, seen)
-        return Response(
-            {
-                "approved": [pk for pk in seen if pk not in refused],
-                "refused": [
-                    {"segment": pk, "code": error.code, "detail": str(error)}
-                    for pk, error in refused.items()
-                ],
-            }
-        )
+        errors = [
+            {"segment": pk, "code": error.code, "detail": str(error)}
+            for pk, error in refused.items()
+        ]
+        approved = [pk for pk in seen if pk not in refused]
+        return Response({"approved": approved, "refused": errors})

@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import Q, QuerySet
 from django.urls import reverse
-from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
+from drf_spectacular.utils import OpenApiParameter, extend_schema_field
 from rest_framework import serializers
 from rest_framework.fields import empty
 from rest_framework.request import Request
@@ -28,12 +28,11 @@ from synth.webhooks.endpoints import (
     secret_of,
 )
 from synth.webhooks.events import tell_test
-from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
+from ttsweb.http.api import ApiProblem, StrictSerializer
 from ttsweb.http.fields import ShownField, StrictBooleanField
 from ttsweb.http.guarded_url import MOST_CHARACTERS
-from ttsweb.http.nouns import ListView, Noun, check_no_fields, list_rows
+from ttsweb.http.nouns import ListView, Noun, Row, check_no_fields, get_row, operation
 from ttsweb.http.query_filters import id_filter, names_filter
-from ttsweb.http.schema import problems
 from ttsweb.refusals import SubmitRejectedError
 
 EVENTS = WebhookDelivery.Event.values
@@ -169,7 +168,6 @@ class SecretSerializer(serializers.ModelSerializer[WebhookSecret]):
 
 
 def _is_about(job_id: uuid.UUID) -> Q:
-    """Return the condition for a job, or for a batch of texts."""
     return Q(job=job_id) | Q(batch=job_id, batch__kind=Batch.Kind.TEXTS)
 
 
@@ -183,35 +181,22 @@ class DeliveryFilterSerializer(serializers.Serializer[Any]):
     job = id_filter("job", _is_about)
 
 
-def own_endpoints(user: AbstractBaseUser | AnonymousUser) -> QuerySet[WebhookEndpoint]:
-    """Return a user's endpoints; a superuser's are as few."""
-    rows = WebhookEndpoint.objects.all()
-    return rows.filter(owner_id=user.pk) if user.pk else rows.none()
-
-
-def own_deliveries(user: AbstractBaseUser | AnonymousUser) -> QuerySet[WebhookDelivery]:
-    """Return what was sent, or is to be, to a user's webhooks."""
-    rows = WebhookDelivery.objects.all()
-    return rows.filter(owner_id=user.pk) if user.pk else rows.none()
-
-
 _LOCATION = OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[202])
 
 
+def _own(rows: QuerySet[Row], user: AbstractBaseUser | AnonymousUser) -> QuerySet[Row]:
+    """Return those rows that are a user's; a superuser's are as few."""
+    return rows.filter(owner_id=user.pk) if user.pk else rows.none()
+
+
 def _endpoint(request: Request, endpoint_id: uuid.UUID) -> WebhookEndpoint:
-    """Return an endpoint of the user, or raise the 404."""
-    row = own_endpoints(request.user).filter(pk=endpoint_id).first()
-    if row is None:
-        raise ApiProblem(404, "endpoint_not_found", "No endpoint of yours has this id.")
-    return row
+    rows = _own(WebhookEndpoint.objects.all(), request.user)
+    return get_row(rows, "endpoint_not_found", "No endpoint of yours has this id.", pk=endpoint_id)
 
 
 def _delivery(request: Request, delivery_id: uuid.UUID) -> WebhookDelivery:
-    """Return a delivery of the user, or raise the 404."""
-    row = own_deliveries(request.user).filter(pk=delivery_id).first()
-    if row is None:
-        raise ApiProblem(404, "delivery_not_found", "No delivery of yours has this id.")
-    return row
+    rows = _own(WebhookDelivery.objects.all(), request.user)
+    return get_row(rows, "delivery_not_found", "No delivery of yours has this id.", pk=delivery_id)
 
 
 def _user(request: Request) -> Any:
@@ -226,24 +211,16 @@ class SecretView(APIView):
     # Whoever has it can forge messages, so that reading alone is not enough.
     read_scopes = (ApiKey.Scope.JOBS,)
 
-    @extend_schema(
-        operation_id="get_webhook_secret",
-        responses={200: SecretSerializer, **problems(400, 401, 503)},
-    )
+    @operation("get_webhook_secret", SecretSerializer, 503)
     def get(self, request: Request) -> Response:
         """Return the user's secret."""
-        check_query(request, ())
         return Response(SecretSerializer(secret_of(_user(request))).data)
 
 
 class SecretRotateView(APIView):
     write_scopes = (ApiKey.Scope.JOBS,)
 
-    @extend_schema(
-        operation_id="rotate_webhook_secret",
-        request=None,
-        responses={200: SecretSerializer, **problems(400, 401)},
-    )
+    @operation("rotate_webhook_secret", SecretSerializer, request=None)
     def post(self, request: Request) -> Response:
         """Make a new secret; for 24 hours, messages are also signed with the previous secret."""
         check_no_fields(request)
@@ -252,12 +229,12 @@ class SecretRotateView(APIView):
 
 class EndpointsView(ListView[WebhookEndpoint]):
     write_scopes = (ApiKey.Scope.JOBS,)
+    lists = ("list_webhook_endpoints", "List endpoints, newest first.")
     serializer_class = EndpointSerializer
 
     def rows(self) -> QuerySet[WebhookEndpoint]:
-        return own_endpoints(self.request.user)
+        return _own(WebhookEndpoint.objects.all(), self.request.user)
 
-    get = list_rows("list_webhook_endpoints", "List endpoints, newest first.", EndpointSerializer)
     post = ENDPOINT.maker(
         "create_webhook_endpoint",
         "Send the events of all your jobs and voices to a URL.",
@@ -289,11 +266,12 @@ class EndpointView(APIView):
 class EndpointTestView(APIView):
     write_scopes = (ApiKey.Scope.JOBS,)
 
-    @extend_schema(
-        operation_id="test_webhook_endpoint",
+    @operation(
+        "test_webhook_endpoint",
+        {202: DeliverySerializer},
+        404,
         request=None,
         parameters=[_LOCATION],
-        responses={202: DeliverySerializer, **problems(400, 401, 404)},
     )
     def post(self, request: Request, endpoint_id: uuid.UUID) -> Response:
         """Send the event `test` to an endpoint, even if it is off or does not want this event."""
@@ -302,18 +280,15 @@ class EndpointTestView(APIView):
 
 
 class DeliveriesView(ListView[WebhookDelivery]):
+    lists = (
+        "list_webhook_deliveries",
+        "List deliveries, newest first; they are kept for 30 days after their end.",
+    )
     serializer_class = DeliveryListSerializer
     filters = DeliveryFilterSerializer
 
     def rows(self) -> QuerySet[WebhookDelivery]:
-        return own_deliveries(self.request.user).defer("body")
-
-    get = list_rows(
-        "list_webhook_deliveries",
-        "List deliveries, newest first; they are kept for 30 days after their end.",
-        DeliveryListSerializer,
-        filters=DeliveryFilterSerializer,
-    )
+        return _own(WebhookDelivery.objects.defer("body"), self.request.user)
 
 
 class DeliveryView(APIView):
@@ -323,11 +298,12 @@ class DeliveryView(APIView):
 class DeliveryResendView(APIView):
     write_scopes = (ApiKey.Scope.JOBS,)
 
-    @extend_schema(
-        operation_id="resend_webhook_delivery",
+    @operation(
+        "resend_webhook_delivery",
+        {202: DeliverySerializer},
+        *(404, 409),
         request=None,
         parameters=[_LOCATION],
-        responses={202: DeliverySerializer, **problems(400, 401, 404, 409)},
     )
     def post(self, request: Request, delivery_id: uuid.UUID) -> Response:
         """Send a delivery again at once, delivered or not, with the same id and body."""

@@ -59,7 +59,7 @@ def operation(
     operation_id: str,
     answers: Any,
     *statuses: int,
-    query: type[serializers.Serializer[Any]] | Sequence[str] = (),
+    query: type[serializers.Serializer[Any]] | Sequence[str] | None = (),
     is_conditional: bool = False,
     parameters: Sequence[Any] = (),
     **described: Any,
@@ -69,7 +69,8 @@ def operation(
     Args:
         answers: the serializer of a 200, the media type of a stored file, or answers by status.
         statuses: of errors beside 400 and 401.
-        query: the names that the query may have, or what reads it for the method's `query`.
+        query: the names that the query may have, or what reads it for the method's `query`; None
+            leaves it to the method.
         is_conditional: the answer gets an ETag, and whoever has it a 304.
         described: as `extend_schema` takes it.
     """
@@ -93,10 +94,10 @@ def operation(
         )
         @wraps(method)
         def handle(view: APIView, request: Request, **ids: Any) -> Any:
-            if reader is None:
-                check_query(request, query)  # type: ignore[arg-type]  # names, as it is no reader
-            else:
+            if reader is not None:
                 ids["query"] = read_query(request, reader, context={"is_form": True})
+            elif query is not None:
+                check_query(request, query)  # type: ignore[arg-type]  # names, as it is no reader
             answer = method(view, request, **ids)
             return conditional(request, answer) if is_conditional else answer
 

@@ -84,10 +84,8 @@ class KeyCreateSerializer(KeyUpdateSerializer):
     user = StrictTextField(
         max_length=150,
         required=False,
-        help_text=(
-            "Name of the user who gets the key. Only a superuser can name another user; a "
-            "superuser's API key needs the scope `admin`."
-        ),
+        help_text="Name of the user who gets the key. Only a superuser can name another user; a "
+        "superuser's API key needs the scope `admin`.",
     )
 
 

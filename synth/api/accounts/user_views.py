@@ -103,10 +103,8 @@ class UserUpdateSerializer(StrictSerializer):
     )
     permissions = PermissionsField(
         required=False,
-        help_text=(
-            "The user's own permissions, besides those of the groups. A new list replaces the "
-            "old one."
-        ),
+        help_text="The user's own permissions, besides those of the groups. A new list replaces "
+        "the old one.",
     )
 
     def validate_username(self, value: str) -> str:

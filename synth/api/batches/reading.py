@@ -33,8 +33,7 @@ from synth.batches.entries import (
 )
 from synth.batches.texts import BatchOptions
 from synth.models import PRIORITIES, Batch
-from ttsweb.http.api import check_query
-from ttsweb.http.nouns import read_body
+from ttsweb.http.nouns import read_body, read_query
 from ttsweb.http.parsers import BoundedJSONParser, BoundedParser
 from ttsweb.http.query_filters import check_not_repeated
 
@@ -53,19 +52,16 @@ class Asked:
 
     @property
     def file_names(self) -> list[str]:
-        """Return the names of the files."""
         return [file.name or "" for file in self.files]
 
     @property
     def text_options(self) -> BatchOptions:
-        """Return what holds for a batch of texts as a whole."""
-        attrs = self.attrs
         return BatchOptions(
-            priority=PRIORITIES[attrs["priority"]],
-            webhook_url=attrs.get("webhook", ""),
-            retention_seconds=attrs.get("retention"),
-            deadline_at=attrs.get("deadline"),
-            defaults=attrs.get("defaults", {}),
+            priority=PRIORITIES[self.attrs["priority"]],
+            webhook_url=self.attrs.get("webhook", ""),
+            retention_seconds=self.attrs.get("retention"),
+            deadline_at=self.attrs.get("deadline"),
+            defaults=self.attrs.get("defaults", {}),
         )
 
 
@@ -80,12 +76,10 @@ def read_texts(request: Request) -> Asked:
     most: int = settings.MAX_BATCH_ITEMS
     media_type = _media_type(request)
     if media_type in JSON_LINES:
-        check_query(request, BatchQuerySerializer().fields)
+        query = read_query(request, BatchQuerySerializer, context=_AS_TEXT)
         check_not_repeated(request)
-        query = BatchQuerySerializer(data=request.query_params.dict(), context=_AS_TEXT)
-        query.is_valid(raise_exception=True)
         body: Any = request.data
-        return Asked(query.validated_data, entries_of_lines(body, max_items=most))
+        return Asked(query, entries_of_lines(body, max_items=most))
     if media_type != _FORM:
         attrs = dict(read_body(request, BatchCreateSerializer))
         return Asked(attrs, entries_of_list(attrs.pop("items"), max_items=most))
@@ -148,7 +142,6 @@ def _rewound(file: Any, limit: int, sentence: str) -> Any:
 
 
 def digest_of_batch(request: Request) -> str:
-    """Return the sha256 of what a request says."""
     data: Any = request.data
     if hasattr(data, "getbuffer"):
         body = hashlib.sha256(data.getbuffer()).hexdigest()
@@ -172,11 +165,8 @@ class JsonLinesParser(BoundedParser):
     max_bytes = BatchJSONParser.max_bytes
 
     def read(self, body: bytes) -> BytesIO:
-        """Return the bytes as a file."""
         return BytesIO(body)
 
 
 class JsonlParser(JsonLinesParser):
-    """The same under its other name."""
-
     media_type = "application/jsonl"

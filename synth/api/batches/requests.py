@@ -83,7 +83,6 @@ class DefaultsField(SelfDescribingField, JsonField):
 
 
 def _errors_field(help_text: str) -> Any:
-    """Return the field that says what is done about rows that are wrong."""
     return serializers.ChoiceField(choices=[REJECT, SKIP], default=REJECT, help_text=help_text)
 
 
@@ -94,19 +93,15 @@ class BatchItemCreateSerializer(JobCreateSerializer):
         required=False,
         min_length=1,
         max_length=MAX_CUSTOM_ID_CHARS,
-        help_text=(
-            "Your name for the item, unique in the batch. Items without one are named "
-            "`item-00001`, `item-00002` and so on."
-        ),
+        help_text="Your name for the item, unique in the batch. Items without one are named "
+        "`item-00001`, `item-00002` and so on.",
     )
 
     def get_fields(self) -> dict[str, Any]:
-        """Return a job's fields without those that an item cannot have."""
         fields: dict[str, Any] = super().get_fields()
         return {name: field for name, field in fields.items() if name not in NOT_OF_ITEMS}
 
     def validate_custom_id(self, value: str) -> str:
-        """Refuse names that no list could show."""
         if not value.strip() or not value.isprintable():
             raise serializers.ValidationError(
                 "Expected 1 to 200 printable characters.", code="invalid"
@@ -116,20 +111,17 @@ class BatchItemCreateSerializer(JobCreateSerializer):
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Replace all fields by `order`; `custom_id` stays beside it."""
         custom_id = attrs.pop("custom_id", "")
-        order = super().validate({**attrs, "priority": "bulk"})
-        return {**order, "custom_id": custom_id}
+        return {**super().validate({**attrs, "priority": "bulk"}), "custom_id": custom_id}
 
 
 class BatchDefaultsSerializer(BatchItemCreateSerializer):
     """Options for every item that sets no value itself."""
 
     def get_fields(self) -> dict[str, Any]:
-        """Return an item's options, of which none has to be there."""
         fields = super().get_fields()
         return {name: field for name, field in fields.items() if name not in ("custom_id", "text")}
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields: they are read once more with each item."""
         return attrs
 
 
@@ -148,7 +140,6 @@ class _TextsSerializer(StrictSerializer):
     )
 
     def get_fields(self) -> dict[str, Any]:
-        """Return the fields, with those options of a job that are the batch's."""
         of_jobs: Mapping[str, Any] = JobCreateSerializer().get_fields()
         options = {name: of_jobs[name] for name in BATCH_OPTIONS if name in of_jobs}
         priority = serializers.ChoiceField(choices=["interactive", "bulk"], default="bulk")
@@ -186,7 +177,6 @@ class BatchOptionsSerializer(BatchQuerySerializer):
     """The same for the API's description, but for `defaults`, whose text is JSON."""
 
     def get_fields(self) -> dict[str, Any]:
-        """Return the fields, each with where it belongs."""
         fields = {name: one for name, one in super().get_fields().items() if name != "defaults"}
         for field in fields.values():
             field.help_text = f"{ONLY_OF_LINES} {field.help_text or ''}".strip()
@@ -220,7 +210,6 @@ class ManifestEntrySerializer(BookFormSerializer):
     """A book of a batch: its file, and the options that differ from the batch's defaults."""
 
     def get_fields(self) -> dict[str, Any]:
-        """Return the fields of an upload, with the file's name in place of the file."""
         fields = super().get_fields()
         own = {name: field for name, field in fields.items() if name not in NOT_OF_ENTRIES}
         metadata = MetadataField(
@@ -238,16 +227,14 @@ class EntryDefaultsSerializer(ManifestEntrySerializer):
     """Options for every entry that sets no value itself."""
 
     def get_fields(self) -> dict[str, Any]:
-        """Return the fields that several books can share."""
         fields = super().get_fields()
         return {k: v for k, v in fields.items() if k not in ("file", "metadata")}
 
 
 _NO_ENTRIES = "Expected a list of entries."
 _ON_BAD_ENTRIES = (
-    "`reject`: if one entry is invalid, nothing is created. `skip`: valid "
-    "entries are created, and the response and the summary list the invalid "
-    "ones."
+    "`reject`: if one entry is invalid, nothing is created. `skip`: valid entries are created, "
+    "and the response and the summary list the invalid ones."
 )
 
 
@@ -265,10 +252,8 @@ class _BooksSerializer(StrictSerializer):
     sample = serializers.ChoiceField(
         choices=Batch.Sample.choices,
         default=str(Batch.Sample.NONE),
-        help_text=(
-            "`first`: render one chapter of every book as a sample, then the rest. `hold`: "
-            "render the samples, and the rest of each book after somebody approves its sample."
-        ),
+        help_text="`first`: render one chapter of every book as a sample, then the rest. `hold`: "
+        "render the samples, and the rest of each book after somebody approves its sample.",
     )
     webhook = UrlField(
         required=False, help_text="URL that gets a message when the batch has ended."
@@ -276,14 +261,11 @@ class _BooksSerializer(StrictSerializer):
     on_error = _errors_field(_ON_BAD_ENTRIES)
     closed = StrictBooleanField(
         default=False,
-        help_text=(
-            "True: no more entries and files will be added. The batch ends when all its books "
-            "have ended."
-        ),
+        help_text="True: no more entries and files will be added. The batch ends when all its "
+        "books have ended.",
     )
 
     def validate_name(self, value: str) -> str:
-        """Refuse names that no list could show."""
         if not value.isprintable():
             raise serializers.ValidationError("Expected one line of text.", code="not_one_line")
         return value
@@ -354,5 +336,4 @@ class PrioritySerializer(StrictSerializer):
 
 
 def last_part(name: str) -> str:
-    """Return the file's own name of a path in a manifest."""
     return PurePosixPath(name.replace("\\", "/")).name

@@ -28,30 +28,23 @@ from synth.batches.states import ENDED_STATES, LABELS, STATES, label_of
 from synth.jobs.eta import FIRST_SHARE, eta_of_chars
 from synth.models import Batch, BatchEntry, RenderJob, Segment
 from synth.transitions.batches import WITH_AUDIO
-from ttsweb.http.api import ApiProblem
 from ttsweb.http.fields import LookUpMixin, PageSerializer, ShownField
+from ttsweb.http.nouns import get_row
 
 MOST_SHOWN_BOOKS = 20  # that did not become whole, in a webhook
 _MISSING = {
     Batch.Kind.TEXTS: ("batch_not_found", "No batch that you may see has this id."),
-    Batch.Kind.BOOKS: (
-        "book_batch_not_found",
-        "No batch of books that you may see has this id.",
-    ),
+    Batch.Kind.BOOKS: ("book_batch_not_found", "No batch of books that you may see has this id."),
 }
 
 
 def find_batch(request: Request, batch_id: uuid.UUID, kind: Batch.Kind) -> Batch:
     """Return a batch that this user may see, or raise the 404."""
     batches = visible_batches(request.user, kind).select_related("owner", "api_key")
-    batch = batches.filter(pk=batch_id).first()
-    if batch is None:
-        raise ApiProblem(404, *_MISSING[kind])
-    return batch
+    return get_row(batches, *_MISSING[kind], pk=batch_id)
 
 
 def _numbers(names: Iterable[str]) -> dict[str, Any]:
-    """Describe an object with a whole number by each name."""
     names = list(names)
     properties = {name: {"type": "integer"} for name in names}
     return {"type": "object", "properties": properties, "required": names}
@@ -122,24 +115,19 @@ def progress_of(batch: Any) -> float:
     return round(min(0.99, share), 3)
 
 
+def _results_url(batch: Batch) -> str | None:
+    return reverse("batch-results", args=[batch.pk]) if batch.status in WITH_AUDIO else None
+
+
 class BatchSerializer(LookUpMixin, serializers.ModelSerializer[Batch]):
     """A batch and its progress."""
 
     # 1.0 only once the zip is there.
     progress = ShownField(progress_of, serializers.FloatField(min_value=0, max_value=1))
     counts = ShownField(lambda batch: dict(batch.figures.counts), _numbers(RenderJob.Status.values))
-    audio_seconds = ShownField(
-        lambda batch: round(batch.figures.audio_seconds, 3), serializers.FloatField()
-    )
-    eta_seconds = ShownField(
-        lambda batch: batch.figures.eta_seconds, serializers.FloatField(allow_null=True)
-    )
-    results_url = ShownField(
-        lambda batch: (
-            reverse("batch-results", args=[batch.pk]) if batch.status in WITH_AUDIO else None
-        ),
-        serializers.CharField(allow_null=True),
-    )
+    audio_seconds = ShownField(lambda batch: round(batch.figures.audio_seconds, 3), float)
+    eta_seconds = ShownField(lambda batch: batch.figures.eta_seconds, float | None)
+    results_url = ShownField(_results_url, str | None)
     priority = priority_field()
     webhook = serializers.CharField(source="webhook_url")
     deadline = serializers.DateTimeField(source="deadline_at", allow_null=True)
@@ -159,7 +147,6 @@ class BatchSerializer(LookUpMixin, serializers.ModelSerializer[Batch]):
         list_serializer_class = PageSerializer
 
     def look_up(self, rows: Sequence[Batch]) -> None:
-        """Count what the figures of batches are made of, where that is not done."""
         with_figures([batch for batch in rows if not hasattr(batch, "figures")])
 
 
@@ -193,10 +180,8 @@ class BatchProgressSerializer(serializers.Serializer[Any]):
     )
     eta_seconds = serializers.IntegerField(
         allow_null=True,
-        help_text=(
-            "Estimated seconds until all planned books are done; null if no estimate is "
-            "possible, or if the batch waits for a person."
-        ),
+        help_text="Estimated seconds until all planned books are done; null if no estimate is "
+        "possible, or if the batch waits for a person.",
     )
 
 
@@ -250,21 +235,16 @@ class ReportSerializer(serializers.Serializer[Any]):
 
 
 def _progress_of_books(batch: Any) -> dict[str, Any]:
-    """Return how far the batch is."""
     figures: BatchFigures = batch.figures
     has_ended = batch.ended_at is not None
+    counts = ("segments_total", "segments_done", "segments_failed", "takes_rendered")
     return {
+        **{name: getattr(figures, name) for name in (*counts, "takes_reused", "real_time_factor")},
         "share": 1.0 if has_ended else round(min(0.99, figures.share), 3),
         "books_total": sum(figures.states.values()),
         "books_ended": sum(figures.states[state] for state in ENDED_STATES),
-        "segments_total": figures.segments_total,
-        "segments_done": figures.segments_done,
-        "segments_failed": figures.segments_failed,
-        "takes_rendered": figures.takes_rendered,
-        "takes_reused": figures.takes_reused,
         "audio_seconds": round(figures.audio_seconds, 3),
         "expected_seconds": round(figures.expected_seconds, 1),
-        "real_time_factor": figures.real_time_factor,
         "eta_seconds": None if has_ended else figures.eta_seconds,
     }
 
@@ -303,7 +283,6 @@ class BookBatchSerializer(LookUpMixin, serializers.ModelSerializer[Batch]):
         list_serializer_class = PageSerializer
 
     def look_up(self, rows: Sequence[Batch]) -> None:
-        """Count what the figures of batches are made of, where that is not done."""
         of_books.with_figures([batch for batch in rows if not hasattr(batch, "figures")])
 
 
@@ -318,12 +297,6 @@ class SampleSerializer(serializers.Serializer[Any]):
     error_message = serializers.CharField()
 
 
-def _title_of(entry: BatchEntry) -> str:
-    """Return a book's title, or the file's name until it is known."""
-    said = entry.metadata.get("title")
-    return str(said or entry.book or entry.filename)
-
-
 def _sample_of(entry: BatchEntry) -> dict[str, Any] | None:
     """Return the sample of a book, None where none was begun."""
     book = entry.book
@@ -331,14 +304,15 @@ def _sample_of(entry: BatchEntry) -> dict[str, Any] | None:
     job = book.sample_job if book is not None else None
     if book is None or (sample is None and job is None):
         return None
+    found = {"job": None, "status": "deleted", "error_code": "", "error_message": ""}
+    if job is not None:
+        found = {name: getattr(job, name) for name in ("status", "error_code", "error_message")}
+        found["job"] = str(job.pk)
     is_there = job is not None and has_audio(job)
     return {
-        "job": str(job.pk) if job is not None else None,
-        "status": job.status if job is not None else "deleted",
+        **found,
         "chapter": (sample or {}).get("title", ""),
         "audio_url": reverse("book-sample", args=[book.pk]) if is_there else None,
-        "error_code": job.error_code if job is not None else "",
-        "error_message": job.error_message if job is not None else "",
     }
 
 
@@ -351,7 +325,8 @@ class BookBatchEntrySerializer(LookUpMixin, serializers.ModelSerializer[BatchEnt
     metadata = serializers.DictField()
     book = serializers.UUIDField(source="book_id", allow_null=True)
     title = ShownField(
-        _title_of, help_text="Return the book's title, or the file's name until it is known."
+        lambda entry: str(entry.metadata.get("title") or entry.book or entry.filename),
+        help_text="Return the book's title, or the file's name until it is known.",
     )
     sample = ShownField(_sample_of, SampleSerializer(allow_null=True))
     plan = ShownField(
@@ -364,8 +339,7 @@ class BookBatchEntrySerializer(LookUpMixin, serializers.ModelSerializer[BatchEnt
     )
     stored_bytes = ShownField(lambda entry: dict(entry.stored), _BYTES)
     audio_url = ShownField(
-        lambda entry: audio_url_of(entry.book) if entry.book is not None else None,
-        serializers.CharField(allow_null=True),
+        lambda entry: audio_url_of(entry.book) if entry.book is not None else None, str | None
     )
     waits_for = ShownField(
         lambda entry: str(entry.error_message) if entry.state in ("waiting", "sampled") else "",
@@ -389,7 +363,6 @@ class BookBatchEntrySerializer(LookUpMixin, serializers.ModelSerializer[BatchEnt
         list_serializer_class = PageSerializer
 
     def look_up(self, rows: Sequence[BatchEntry]) -> None:
-        """Find how far the books of entries are, and what is stored of them."""
         with_progress([entry.book for entry in rows if entry.book is not None])
         stored = stored_bytes(rows)
         for entry in rows:

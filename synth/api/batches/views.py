@@ -10,7 +10,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Left
 from django.http import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
@@ -62,14 +62,12 @@ from synth.batches.uploads import upload_to_batch
 from synth.models import ApiKey, Batch, BatchEntry, Export, RenderJob
 from synth.transitions.batches import WITH_AUDIO
 from synth.transitions.book_batches import close_batch
-from ttsweb.http.api import ApiProblem, check_query
+from ttsweb.http.api import ApiProblem
 from ttsweb.http.nouns import (
-    RANGE,
     ListView,
     Noun,
     accepted_headers,
-    file_responses,
-    list_rows,
+    operation,
     send_stored,
     without_file,
 )
@@ -77,7 +75,6 @@ from ttsweb.http.pagination import IndexCursorPagination, ItemCursorPagination
 from ttsweb.http.parsers import BoundedJSONParser
 from ttsweb.http.query_filters import moment_filter, names_filter
 from ttsweb.http.ranged import StoredObject
-from ttsweb.http.schema import problems
 from ttsweb.refusals import POLL_SECONDS
 
 _JOBS = (ApiKey.Scope.JOBS,)
@@ -113,7 +110,6 @@ class ItemFilterSerializer(serializers.Serializer[Any]):
     )
 
     def validate_custom_id(self, value: str) -> Q:
-        """Return the condition for a name."""
         return Q(custom_id=value)
 
 
@@ -125,6 +121,7 @@ class EntryFilterSerializer(serializers.Serializer[Any]):
 
 class BatchesView(ListView[Batch]):
     write_scopes = _JOBS
+    lists = ("list_batches", "List batches, newest first.")
     serializer_class = BatchSerializer
     filters = BatchFilterSerializer
     parser_classes = (BatchJSONParser, MultiPartParser, JsonLinesParser, JsonlParser)
@@ -132,10 +129,11 @@ class BatchesView(ListView[Batch]):
     def rows(self) -> QuerySet[Batch]:
         return visible_batches(self.request.user, Batch.Kind.TEXTS)
 
-    get = list_rows("list_batches", "List batches, newest first.", BatchSerializer, filters=filters)
-
-    @extend_schema(
-        operation_id="create_batch",
+    @operation(
+        "create_batch",
+        {200: BatchSerializer, 202: BatchSerializer},
+        *(404, 413, 415, 422, 503),
+        query=None,
         request={
             "application/json": BatchCreateSerializer,
             "multipart/form-data": BatchFormSerializer,
@@ -152,11 +150,6 @@ class BatchesView(ListView[Batch]):
             IDEMPOTENCY_PARAMETER,
             *accepted_headers(200),
         ],
-        responses={
-            200: BatchSerializer,
-            202: BatchSerializer,
-            **problems(400, 401, 404, 413, 415, 422, 503),
-        },
     )
     def post(self, request: Request) -> Response:
         """Queue many texts at once, as JSON or as JSONL with one item on each line.
@@ -185,16 +178,20 @@ class BatchView(APIView):
 
     get = BATCH.getter("get_batch", _POLLED, may_wait=True)
     delete = BATCH.deleter(
-        "delete_batch",
-        "Delete a batch in any state, with its items and all files.",
-        actions.delete,
+        "delete_batch", "Delete a batch in any state, with its items and all files.", actions.delete
     )
 
 
 class BatchItemsView(ListView[RenderJob]):
+    lists = (
+        "list_batch_items",
+        "List the items in their order. Each item is a job; `/jobs/{id}` returns its details.",
+        404,
+    )
     serializer_class = BatchItemSerializer
     pagination_class = ItemCursorPagination
     filters = ItemFilterSerializer
+    is_conditional = True
 
     def rows(self) -> QuerySet[RenderJob]:
         batch = _find_texts(self.request, self.kwargs["batch_id"])
@@ -202,25 +199,11 @@ class BatchItemsView(ListView[RenderJob]):
         items = items.annotate(text_start=Left("text", 200))
         return items.prefetch_related("voices__version__voice").defer("text")
 
-    get = list_rows(
-        "list_batch_items",
-        "List the items in their order. Each item is a job; `/jobs/{id}` returns its details.",
-        BatchItemSerializer,
-        404,
-        filters=filters,
-        is_conditional=True,
-    )
-
 
 class BatchResultsView(APIView):
-    @extend_schema(
-        operation_id="get_batch_results",
-        parameters=[RANGE],
-        responses=file_responses("application/zip", 400, 401, 404, 409, 410, 416),
-    )
+    @operation("get_batch_results", "application/zip", 404, 409, 410, 416)
     def get(self, request: Request, batch_id: uuid.UUID) -> HttpResponseBase:
         """Return one zip with each item's audio file and a manifest, or a byte range of it."""
-        check_query(request, ())
         batch = _find_texts(request, batch_id)
         export = Export.objects.filter(batch=batch, status=Export.Status.DONE).first()
         if batch.status not in WITH_AUDIO or export is None:
@@ -246,6 +229,7 @@ class BatchResultsView(APIView):
 
 class BookBatchesView(BookFilesMixin, ListView[Batch]):
     write_scopes = _JOBS
+    lists = ("list_book_batches", "List batches of books, newest first.")
     serializer_class = BookBatchSerializer
     parser_classes = (BoundedJSONParser, MultiPartParser)
 
@@ -253,22 +237,15 @@ class BookBatchesView(BookFilesMixin, ListView[Batch]):
         batches = visible_batches(self.request.user, Batch.Kind.BOOKS)
         return batches.select_related("owner", "api_key")
 
-    get = list_rows(
-        "list_book_batches", "List batches of books, newest first.", BookBatchSerializer
-    )
-
-    @extend_schema(
-        operation_id="create_book_batch",
+    @operation(
+        "create_book_batch",
+        {202: BookBatchSerializer, 200: BookBatchSerializer},
+        *(404, 409, 413, 415, 422),
         request={
             "application/json": BookBatchCreateSerializer,
             "multipart/form-data": BookBatchFormSerializer,
         },
         parameters=[IDEMPOTENCY_PARAMETER, *accepted_headers(200, 201)],
-        responses={
-            202: BookBatchSerializer,
-            200: BookBatchSerializer,
-            **problems(400, 401, 404, 409, 413, 415, 422),
-        },
     )
     def post(self, request: Request) -> Response:
         """Create a batch of books from a manifest; send files with it, or each by `POST /books`.
@@ -276,7 +253,6 @@ class BookBatchesView(BookFilesMixin, ListView[Batch]):
         The same Idempotency-Key and body return the batch that was made first, and add the
         files that it lacks.
         """
-        check_query(request, ())
         key = read_idempotency_key(request)
         asked = read_books(request)
         batch, is_new = make_batch(
@@ -307,6 +283,11 @@ class BookBatchView(APIView):
 
 class BookBatchEntriesView(ListView[BatchEntry]):
     write_scopes = _JOBS
+    lists = (
+        "list_book_batch_entries",
+        "List the entries in their order, each with its sample and the progress of its book.",
+        404,
+    )
     serializer_class = BookBatchEntrySerializer
     pagination_class = IndexCursorPagination
     parser_classes = (BoundedJSONParser, MultiPartParser)
@@ -317,25 +298,17 @@ class BookBatchEntriesView(ListView[BatchEntry]):
         entries = with_state(BatchEntry.objects.filter(batch=batch))
         return entries.select_related("book__job", "book__sample_job")
 
-    get = list_rows(
-        "list_book_batch_entries",
-        "List the entries in their order, each with its sample and the progress of its book.",
-        BookBatchEntrySerializer,
-        404,
-        filters=filters,
-    )
-
-    @extend_schema(
-        operation_id="add_book_batch_entries",
+    @operation(
+        "add_book_batch_entries",
+        BookBatchSerializer,
+        *(404, 409, 413, 415),
         request={
             "application/json": EntriesCreateSerializer,
             "multipart/form-data": EntriesFormSerializer,
         },
-        responses={200: BookBatchSerializer, **problems(400, 401, 404, 409, 413, 415)},
     )
     def post(self, request: Request, batch_id: uuid.UUID) -> Response:
         """Add entries to an open batch. With `reject`, all are added or none."""
-        check_query(request, ())
         batch = _find_books(request, batch_id)
         asked = read_more_books(request)
         add_entries(
@@ -348,13 +321,9 @@ class BookBatchEntriesView(ListView[BatchEntry]):
 
 
 class BookBatchReportView(APIView):
-    @extend_schema(
-        operation_id="get_book_batch_report",
-        responses={200: ReportSerializer, **problems(400, 401, 404, 409)},
-    )
+    @operation("get_book_batch_report", ReportSerializer, 404, 409)
     def get(self, request: Request, batch_id: uuid.UUID) -> Response:
         """Return the report of a batch that has ended, book by book."""
-        check_query(request, ())
         batch = _find_books(request, batch_id)
         if batch.ended_at is None:
             raise ApiProblem(

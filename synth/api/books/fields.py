@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable
 from datetime import date
 from typing import Any
 
@@ -13,10 +13,15 @@ from rest_framework.exceptions import ErrorDetail
 from rest_framework.fields import empty
 
 from synth.api.fields import NOT_BLANK, StrictTextField
-from synth.api.option_fields import JsonField, LanguageField, ListField
+from synth.api.option_fields import (
+    JsonField,
+    LanguageField,
+    ListField,
+    check_object,
+    read_each,
+)
 from synth.audiobooks.plans import METADATA_FIELDS, METADATA_LISTS
 from synth.books.cast import MAX_CREDITS_CHARS, CreditsError, check_template, fold_name
-from synth.text.languages import language_tag
 from synth.text.normalise import is_speakable
 from ttsweb.http.api import StrictSerializer
 from ttsweb.http.fields import SelfDescribingField
@@ -46,45 +51,16 @@ def _describe(dialogue: str, **voice: Any) -> dict[str, Any]:
     }
 
 
-@extend_schema_field({"oneOf": [_describe("off"), _describe("detect", dialogue_voice=_VOICE)]})
-class CastingField(JsonField):
-    """Take who speaks beside the narrator: dialogue, characters, languages; null for nobody."""
+class VoiceNameField(StrictTextField):
+    """Take the id or name of a voice."""
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.voice = StrictTextField(max_length=MAX_VOICE_CHARS)
+        super().__init__(max_length=MAX_VOICE_CHARS, **kwargs)
 
-    def read(self, data: Any) -> dict[str, Any]:
-        """Return the casting; errors are named by their field."""
-        if not isinstance(data, Mapping):
-            raise serializers.ValidationError("Expected an object.", code="invalid")
-        readers = {
-            "dialogue": _dialogue,
-            "dialogue_voice": self._voice,
-            "characters": self._characters,
-            "languages": self._languages,
-        }
-        found: dict[str, Any] = {}
-        errors: dict[str, Any] = {}
-        for name, value in data.items():
-            if name not in readers:
-                known = ", ".join(readers)
-                sentence = f"There is no such field; allowed fields are {known}."
-                errors[str(name)[:MAX_CHARACTER_CHARS]] = [
-                    ErrorDetail(sentence, code="unknown_field")
-                ]
-                continue
-            try:
-                found[name] = readers[name](value)
-            except serializers.ValidationError as error:
-                errors[name] = error.detail
-        if errors:
-            raise serializers.ValidationError(errors)
-        _check_dialogue(found)
-        return {name: value for name, value in found.items() if value not in ({}, "off")}
-
-    def _voice(self, value: Any) -> str:
-        voice = self.voice.run_validation(value)
+    def run_validation(self, data: Any = empty) -> Any:
+        voice = super().run_validation(data)
+        if voice is empty or voice is None:
+            return voice
         if not voice.strip():
             raise serializers.ValidationError("Give the id or name of a voice.", code="blank")
         if not voice.isprintable():
@@ -92,69 +68,93 @@ class CastingField(JsonField):
                 "A voice's name cannot have these characters; give the id or name of a voice.",
                 code="text_invalid",
             )
-        return str(voice)
+        return voice
 
-    def _characters(self, data: Any) -> dict[str, str]:
-        """Return voices by names; two that differ by case or blanks alone are one."""
+
+class _VoicesField(JsonField):
+    """Take voices by keys that are read first.
+
+    Args:
+        read_key: returns a key as it is kept, and what it is compared by: no two may be the same.
+        twice: the sentence for two that are.
+    """
+
+    def __init__(
+        self, read_key: Callable[[str], tuple[str, str]], most: int, twice: str, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.read_key, self.most, self.twice = read_key, most, twice
+        self.child = VoiceNameField()
+
+    def read(self, data: Any) -> dict[str, str]:
+        check_object(data, self.most)
         seen: dict[str, str] = {}
 
-        def read_name(name: str) -> str:
-            folded = fold_name(name)
-            is_name = is_speakable(name) and name.isprintable() and not set(name) & set("|<>")
-            if not is_name or len(name) > MAX_CHARACTER_CHARS or name.strip().isdecimal():
-                raise serializers.ValidationError(
-                    f"A character's name has 1 to {MAX_CHARACTER_CHARS} characters, without |, < "
-                    "and >. Voices for numbered tags such as <|speaker:1|> belong in "
-                    "`voices`.",
-                    code="name_invalid",
-                )
+        def read_one(key: str, value: Any) -> tuple[str, str]:
+            kept, folded = self.read_key(key)
             if folded in seen:
-                raise serializers.ValidationError(
-                    f"{seen[folded]!r} and {name!r} are the same name; give each character once.",
-                    code="name_twice",
-                )
-            seen[folded] = name
-            return name
+                sentence = self.twice.format(seen[folded], kept)
+                raise serializers.ValidationError(sentence, code="name_twice")
+            seen[folded] = kept
+            return kept, self.child.run_validation(value)
 
-        return self._by_key(data, read_name, MAX_CHARACTERS)
+        return read_each(data.items(), read_one)
 
-    def _languages(self, data: Any) -> dict[str, str]:
-        """Return voices by language tags in their usual spelling."""
-        seen: set[str] = set()
 
-        def read_tag(text: str) -> str:
-            tag = language_tag(text)
-            if tag is None:
-                raise serializers.ValidationError(
-                    "Expected a language tag such as en, pt-BR or zh-Hant.", code="language_invalid"
-                )
-            if tag in seen:
-                raise serializers.ValidationError(
-                    f"The language {tag} is given twice; give it once.", code="name_twice"
-                )
-            seen.add(tag)
-            return tag
+def _read_character(name: str) -> tuple[str, str]:
+    is_name = is_speakable(name) and name.isprintable() and not set(name) & set("|<>")
+    if not is_name or len(name) > MAX_CHARACTER_CHARS or name.strip().isdecimal():
+        raise serializers.ValidationError(
+            f"A character's name has 1 to {MAX_CHARACTER_CHARS} characters, without |, < "
+            "and >. Voices for numbered tags such as <|speaker:1|> belong in "
+            "`voices`.",
+            code="name_invalid",
+        )
+    return name, fold_name(name)
 
-        return self._by_key(data, read_tag, MAX_CAST_LANGUAGES)
 
-    def _by_key(self, data: Any, read_key: Any, most: int) -> dict[str, str]:
-        if not isinstance(data, Mapping):
-            raise serializers.ValidationError("Expected an object.", code="invalid")
-        if len(data) > most:
-            raise serializers.ValidationError(
-                f"There are {len(data)} entries; at most {most} are allowed.", code="too_many"
+def _read_language(text: str) -> tuple[str, str]:
+    tag = LanguageField().run_validation(text)
+    return tag, tag
+
+
+class _CastingSerializer(StrictSerializer):
+    dialogue = serializers.ChoiceField(choices=DIALOGUE_CHOICES, required=False)
+    dialogue_voice = VoiceNameField(required=False)
+    characters = _VoicesField(
+        _read_character,
+        MAX_CHARACTERS,
+        "{!r} and {!r} are the same name; give each character once.",
+        required=False,
+    )
+    languages = _VoicesField(
+        _read_language,
+        MAX_CAST_LANGUAGES,
+        "The language {} is given twice; give it once.",
+        required=False,
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Refuse dialogue without a voice, and a voice without dialogue."""
+        detects = attrs.get("dialogue", "off") == "detect"
+        if detects == ("dialogue_voice" in attrs):
+            return {name: value for name, value in attrs.items() if value not in ({}, "off")}
+        sentence, code = "Choose a voice for the dialogue in `dialogue_voice`.", "required"
+        if not detects:
+            sentence, code = (
+                '`dialogue_voice` works only with `"dialogue": "detect"`; send both or neither.',
+                "casting_incomplete",
             )
-        found: dict[str, str] = {}
-        errors: dict[str, Any] = {}
-        for key, value in data.items():
-            try:
-                found[read_key(key)] = self._voice(value)
-            except serializers.ValidationError as error:
-                shown = key[:MAX_CHARACTER_CHARS].encode("utf-8", "replace").decode()
-                errors[shown] = error.detail
-        if errors:
-            raise serializers.ValidationError(errors)
-        return found
+        raise serializers.ValidationError({"dialogue_voice": [ErrorDetail(sentence, code=code)]})
+
+
+@extend_schema_field({"oneOf": [_describe("off"), _describe("detect", dialogue_voice=_VOICE)]})
+class CastingField(JsonField):
+    """Take who speaks beside the narrator: dialogue, characters, languages; null for nobody."""
+
+    def read(self, data: Any) -> dict[str, Any]:
+        check_object(data)
+        return dict(_CastingSerializer().run_validation(data))
 
 
 class CreditsField(StrictTextField):
@@ -183,33 +183,6 @@ class CreditsField(StrictTextField):
         return template
 
 
-def _dialogue(value: Any) -> str:
-    if not isinstance(value, str) or value not in DIALOGUE_CHOICES:
-        raise serializers.ValidationError(
-            f"Expected one of {', '.join(DIALOGUE_CHOICES)}.", code="invalid_choice"
-        )
-    return value
-
-
-def _check_dialogue(found: Mapping[str, Any]) -> None:
-    """Refuse dialogue without a voice, and a voice without dialogue."""
-    detects = found.get("dialogue", "off") == "detect"
-    if detects and "dialogue_voice" not in found:
-        raise serializers.ValidationError(
-            {
-                "dialogue_voice": [
-                    ErrorDetail(
-                        "Choose a voice for the dialogue in `dialogue_voice`.", code="required"
-                    )
-                ]
-            }
-        )
-    if not detects and "dialogue_voice" in found:
-        sentence = '`dialogue_voice` works only with `"dialogue": "detect"`; send both or neither.'
-        detail = ErrorDetail(sentence, code="casting_incomplete")
-        raise serializers.ValidationError({"dialogue_voice": [detail]})
-
-
 MAX_LINE_CHARS, MAX_NAME_CHARS, MAX_DESCRIPTION_CHARS = 500, 300, 10_000
 MOST_NAMES = 50
 _DATE = re.compile(r"[0-9]{4}(-(0[1-9]|1[0-2])(-[0-9]{2})?)?")
@@ -221,7 +194,6 @@ class LineField(StrictTextField):
     """Take a text of one line; blanks around it are cut off."""
 
     def to_internal_value(self, data: Any) -> str:
-        """Return the text; one with control characters is an error."""
         text = super().to_internal_value(data).strip()
         if any(not c.isprintable() for c in text):
             raise serializers.ValidationError(
@@ -240,31 +212,27 @@ class NameField(LineField):
         return found
 
 
+def _line_field(*, max_length: int = MAX_LINE_CHARS, **more: Any) -> LineField:
+    return LineField(required=False, allow_null=True, max_length=max_length, **more)
+
+
 class MetadataSerializer(StrictSerializer):
     """Metadata that replaces the values of a book's file; null restores the file's value.
 
     An empty text or list says that there is none, whatever the file says.
     """
 
-    title = LineField(required=False, allow_null=True, max_length=MAX_LINE_CHARS)
-    subtitle = LineField(required=False, allow_null=True, max_length=MAX_LINE_CHARS)
-    series = LineField(required=False, allow_null=True, max_length=MAX_LINE_CHARS)
-    series_index = LineField(
-        required=False,
-        allow_null=True,
-        max_length=10,
-        help_text=('Position in the series, as text: "2" or "2.5".'),
+    title = _line_field()
+    subtitle = _line_field()
+    series = _line_field()
+    series_index = _line_field(
+        max_length=10, help_text='Position in the series, as text: "2" or "2.5".'
     )
-    publisher = LineField(required=False, allow_null=True, max_length=MAX_LINE_CHARS)
-    date = LineField(
-        required=False,
-        allow_null=True,
-        max_length=10,
-        help_text="Such as 1895, 1895-05 or 1895-05-07.",
-    )
+    publisher = _line_field()
+    date = _line_field(max_length=10, help_text="Such as 1895, 1895-05 or 1895-05-07.")
     description = StrictTextField(required=False, allow_null=True, max_length=MAX_DESCRIPTION_CHARS)
     language = LanguageField(required=False, allow_null=True)
-    rights = LineField(required=False, allow_null=True, max_length=MAX_LINE_CHARS)
+    rights = _line_field()
 
     def get_fields(self) -> dict[str, Any]:
         """Return the fields in their order, with those that are lists of names."""
@@ -281,13 +249,11 @@ class MetadataSerializer(StrictSerializer):
         return {name: fields[name] for name in METADATA_FIELDS}
 
     def validate_title(self, value: str | None) -> str | None:
-        """Refuse an empty title: a book without one has no name."""
         if value == "":
             raise serializers.ValidationError("Expected a title, or null.", code="blank")
         return value
 
     def validate_date(self, value: str | None) -> str | None:
-        """Refuse what is no year, month or day."""
         if value and not (_DATE.fullmatch(value) and _is_day(value)):
             raise serializers.ValidationError(
                 "Expected a year, a month or a day, such as 1895, 1895-05 or 1895-05-07.",
@@ -296,7 +262,6 @@ class MetadataSerializer(StrictSerializer):
         return value
 
     def validate_series_index(self, value: str | None) -> str | None:
-        """Refuse what is no number."""
         if value and not _NUMBER.fullmatch(value):
             raise serializers.ValidationError(
                 'Send a number as text, such as "2" or "2.5".', code="number_invalid"
@@ -304,16 +269,11 @@ class MetadataSerializer(StrictSerializer):
         return value
 
     def validate_description(self, value: str | None) -> str | None:
-        """Refuse control characters other than ends of lines and tabs."""
         if value and any(not c.isprintable() and c not in _LINES for c in value):
             raise serializers.ValidationError(
                 "Expected a text without control characters.", code="control_characters"
             )
         return value
-
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Return what was said, as a plain object."""
-        return dict(attrs)
 
 
 class MetadataField(SelfDescribingField, JsonField):
@@ -321,8 +281,7 @@ class MetadataField(SelfDescribingField, JsonField):
 
     def read(self, data: Any) -> dict[str, Any]:
         """Return what was said; nulls stay, for whoever changes what was said before."""
-        if not isinstance(data, Mapping):
-            raise serializers.ValidationError("Expected an object.", code="invalid")
+        check_object(data)
         return dict(MetadataSerializer().run_validation(data))
 
     def describe(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
@@ -333,10 +292,8 @@ class BookPatchSerializer(StrictSerializer):
     """The fields of a book that can be changed at any time."""
 
     metadata = MetadataField(
-        help_text=(
-            "Metadata that replaces the file's own. Fields that are left out do not change; "
-            "null restores the file's value."
-        )
+        help_text="Metadata that replaces the file's own. Fields that are left out do not change; "
+        "null restores the file's value."
     )
 
 

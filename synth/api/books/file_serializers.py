@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Any
 
 from django.urls import reverse
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail
 
@@ -26,15 +25,10 @@ from synth.audiobooks.files import (
 )
 from synth.formats import CHAPTER_FORMATS, MAX_BIT_RATE, MIN_BIT_RATE, SAMPLE_RATES
 from synth.jobs.options import LOUDNESS
-from synth.models import BookFile, BookSource
+from synth.models import BookFile
 from synth.models.books import file_kinds
 from ttsweb.http.api import StrictSerializer
 from ttsweb.http.fields import ShownField, StrictBooleanField
-
-_MAKING = (
-    "Bit rates and sample rates are null if the format's defaults are used; `chapter` is "
-    "null if the file has all chapters."
-)
 
 
 class BookFileRequestSerializer(StrictSerializer):
@@ -44,11 +38,10 @@ class BookFileRequestSerializer(StrictSerializer):
     format = serializers.ChoiceField(
         choices=(*ONE_FILE, OWN, MADE),
         required=False,
-        help_text=(
-            f"`chapters`: {', '.join(CHAPTER_FORMATS)}; mp3 if left out. `shelf` and `report`: "
-            "also m4b, which is their default (a report on the preset acx: mp3). `read_along`: "
-            "`own` for an EPUB with its own text, or `made` for an EPUB made from the spoken text."
-        ),
+        help_text=f"`chapters`: {', '.join(CHAPTER_FORMATS)}; mp3 if left out. `shelf` and "
+        "`report`: also m4b, which is their default (a report on the preset acx: mp3). "
+        "`read_along`: `own` for an EPUB with its own text, or `made` for an EPUB made from the "
+        "spoken text.",
     )
     preset = serializers.ChoiceField(
         choices=PRESETS, required=False, help_text="Mastering preset; that of the book if left out."
@@ -59,34 +52,28 @@ class BookFileRequestSerializer(StrictSerializer):
         help_text="Loudness of each chapter in LUFS, instead of -18 of the preset standard.",
     )
     bit_rate = StrictNumberField(
-        low=MIN_BIT_RATE,
-        high=MAX_BIT_RATE,
+        *(MIN_BIT_RATE, MAX_BIT_RATE),
         whole=True,
         required=False,
         help_text="Bits per second, for formats that are compressed.",
     )
     sample_rate = StrictNumberField(
-        low=SAMPLE_RATES[0],
-        high=SAMPLE_RATES[-1],
+        *(SAMPLE_RATES[0], SAMPLE_RATES[-1]),
         whole=True,
         required=False,
         help_text="Sample rate in Hz.",
     )
     minutes = StrictNumberField(
-        low=LEAST_MINUTES,
-        high=SAMPLE_MINUTES,
+        *(LEAST_MINUTES, SAMPLE_MINUTES),
         required=False,
         help_text="Longest duration of a sample, in minutes.",
     )
     chapter = StrictNumberField(
-        low=0,
-        high=MAX_CHAPTER,
+        *(0, MAX_CHAPTER),
         whole=True,
         required=False,
-        help_text=(
-            "Index of one chapter, from 0 as in the proof. For `chapters`, `srt` and `vtt`: use "
-            "this chapter instead of all. For `sample`: take the sample from this chapter."
-        ),
+        help_text="Index of one chapter, from 0 as in the proof. For `chapters`, `srt` and `vtt`: "
+        "use this chapter instead of all. For `sample`: take the sample from this chapter.",
     )
     partial = StrictBooleanField(  # type: ignore[assignment]  # DRF has a flag of that name
         default=False, help_text="Use the chapters that are complete, although others are not."
@@ -96,58 +83,68 @@ class BookFileRequestSerializer(StrictSerializer):
         """Return `kind`, `partial`, and the other options that were given."""
         found = dict(attrs)
         kind, partial = found.pop("kind"), found.pop("partial")
-        unfit = {
-            name: [ErrorDetail(_not_taken(name, kind), code="option_unfit")]
+        takes, form = TAKES[kind], found.get("format")
+        words = {
+            name: f"A file of the kind {kind} does not take {name}; it takes {', '.join(takes)}, "
+            "partial."
             for name in found
-            if name not in TAKES[kind]
+            if name not in takes
         }
-        form = found.get("format")
-        if "format" not in unfit and form is not None and form not in FORMATS[kind]:
-            sentence = (
+        if form is not None and "format" not in words and form not in FORMATS[kind]:
+            words["format"] = (
                 f"The format of a file of the kind {kind} must be one of "
                 f"{', '.join(FORMATS[kind])}."
             )
-            unfit["format"] = [ErrorDetail(sentence, code="option_unfit")]
-        if unfit:
-            raise serializers.ValidationError(unfit)
+        if words:
+            raise serializers.ValidationError(
+                {name: [ErrorDetail(one, code="option_unfit")] for name, one in words.items()}
+            )
         return {"kind": kind, "partial": partial, "options": found}
-
-
-def _not_taken(name: str, kind: str) -> str:
-    return (
-        f"A file of the kind {kind} does not take {name}; it takes {', '.join(TAKES[kind])}, "
-        "partial."
-    )
 
 
 class _OptionsField(serializers.DictField):
     """The options of a file, without the keys that have asked for it."""
 
     def to_representation(self, value: Any) -> dict[str, Any]:
-        """Return what is shown of them."""
         return dict(super().to_representation(shown_options(value)))
+
+
+def _url(name: str, row: Any) -> str:
+    return reverse(name, args=[row.book.pk, row.pk])
+
+
+def _plot_url(row: Any) -> str | None:
+    is_measured = row.status == BookFile.Status.DONE and bool(row.report.get("chapters"))
+    return _url("book-file-plot", row) if is_measured else None
 
 
 class BookFileListSerializer(serializers.ModelSerializer[BookFile]):
     """A file of a book, besides the file of its job."""
 
+    # Rows have a `book`, as an annotation would be.
     kind = serializers.ChoiceField(choices=file_kinds())
-    options = _OptionsField(help_text=f"All options of its kind. {_MAKING}")
+    options = _OptionsField(
+        help_text="All options of its kind. Bit rates and sample rates are null if the format's "
+        "defaults are used; `chapter` is null if the file has all chapters."
+    )
     is_partial = serializers.BooleanField(
-        help_text=(
-            "True: the file holds some chapters only, or may do so, as others were not complete."
-        )
+        help_text="True: the file holds some chapters only, or may do so, as others were not "
+        "complete."
     )
     is_current = serializers.BooleanField(
-        help_text=(
-            "True: the file holds the present takes and metadata. If false, ask for it again to "
-            "make it again."
-        )
+        help_text="True: the file holds the present takes and metadata. If false, ask for it again "
+        "to make it again."
     )
-    filename = serializers.SerializerMethodField()
-    content_type = serializers.SerializerMethodField()
-    content_url = serializers.SerializerMethodField()
-    plot_url = serializers.SerializerMethodField()
+    filename = ShownField(
+        lambda row: name_of(row, row.book).name, help_text="Return the file's name."
+    )
+    content_type = ShownField(
+        lambda row: name_of(row, row.book).content_type, help_text="Return its media type."
+    )
+    content_url = ShownField(
+        lambda row: _url("book-file-content", row) if row.key else None, str | None
+    )
+    plot_url = ShownField(_plot_url, str | None)
 
     class Meta:
         model = BookFile
@@ -157,32 +154,6 @@ class BookFileListSerializer(serializers.ModelSerializer[BookFile]):
             "error_code", "error_message", "created_at", "finished_at",
         )  # fmt: skip
         read_only_fields = fields
-
-    def get_filename(self, row: BookFile) -> str:
-        """Return the file's name."""
-        return name_of(row, self._book()).name
-
-    def get_content_type(self, row: BookFile) -> str:
-        """Return its media type."""
-        return name_of(row, self._book()).content_type
-
-    @extend_schema_field(serializers.CharField(allow_null=True))
-    def get_content_url(self, row: BookFile) -> str | None:
-        """Return where the file is, null until it is there."""
-        return self._url("book-file-content", row) if row.key else None
-
-    @extend_schema_field(serializers.CharField(allow_null=True))
-    def get_plot_url(self, row: BookFile) -> str | None:
-        """Return where the picture of its report is, null where there is none."""
-        is_measured = row.status == BookFile.Status.DONE and bool(row.report.get("chapters"))
-        return self._url("book-file-plot", row) if is_measured else None
-
-    def _book(self) -> BookSource:
-        book: BookSource = self.context["book"]
-        return book
-
-    def _url(self, name: str, row: BookFile) -> str:
-        return reverse(name, args=[self._book().pk, row.pk])
 
 
 class ChapterCheckSerializer(serializers.Serializer[Any]):

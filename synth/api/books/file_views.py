@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from django.db.models import QuerySet
-from django.http import HttpResponse, HttpResponseBase
-from django.urls import reverse
-from django.utils.cache import get_conditional_response
-from django.utils.http import content_disposition_header, quote_etag
+from django.http import HttpResponseBase
+from django.utils.http import quote_etag
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -25,22 +23,23 @@ from synth.api.books.file_serializers import (
 )
 from synth.api.books.views import find_book
 from synth.api.jobs.requests import IDEMPOTENCY_PARAMETER, digest_of_body, read_idempotency_key
+from synth.api.jobs.segment_views import made_file
 from synth.audiobooks.files import RequestKey, delete_file, name_of, request_file, with_currency
 from synth.books.file_names import safe_name
 from synth.models import ApiKey, BookFile, BookSource
 from ttsweb.counted import counted
-from ttsweb.http.api import ApiProblem, check_query
-from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
+from ttsweb.http.api import ApiProblem
+from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED
 from ttsweb.http.nouns import (
-    RANGE,
     ListView,
+    Noun,
     accepted_headers,
-    file_responses,
-    list_rows,
+    get_row,
+    operation,
+    read_body,
     send_stored,
 )
 from ttsweb.http.ranged import StoredObject
-from ttsweb.http.schema import problems
 from ttsweb.refusals import POLL_SECONDS
 
 _LOW, _HIGH = -80.0, 0.0  # dB, what the axis shows
@@ -75,22 +74,16 @@ def report_plot(report: dict[str, Any]) -> str:
         y = _y(level)
         parts.append(f'<line x1="{_LEFT}" x2="{width}" y1="{y}" y2="{y}" stroke="#e2e8f0"/>')
         parts.append(f'<text x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{level}</text>')
-    parts += _limits(report["mastering"], width)
-    for place, row in enumerate(rows):
-        parts.append(_bars(row, _LEFT + place * step + 4))
-    return "\n".join([*parts, "</svg>\n"])
-
-
-def _limits(mastering: dict[str, Any], width: int) -> list[str]:
-    found = []
     for name in ("target_lufs", "target_rms_dbfs", "peak_limit_dbtp", "floor_limit_dbfs"):
-        if mastering[name] is not None:
-            y = _y(mastering[name])
-            found.append(
+        limit = report["mastering"][name]
+        if limit is not None:
+            y = _y(limit)
+            parts.append(
                 f'<line x1="{_LEFT}" x2="{width}" y1="{y}" y2="{y}" stroke="#c53030" '
-                f'stroke-dasharray="4 3"><title>{name} {mastering[name]:g}</title></line>'
+                f'stroke-dasharray="4 3"><title>{name} {limit:g}</title></line>'
             )
-    return found
+    parts += [_bars(row, _LEFT + place * step + 4) for place, row in enumerate(rows)]
+    return "\n".join([*parts, "</svg>\n"])
 
 
 def _bars(row: dict[str, Any], left: int) -> str:
@@ -125,42 +118,43 @@ SVG = "image/svg+xml"
 _OPEN = (BookFile.Status.QUEUED, BookFile.Status.CLAIMED)
 
 
+def _find(request: Request, book_id: uuid.UUID, file_id: uuid.UUID) -> BookFile:
+    """Return a file of a book that this user may see, with the book, or raise the 404."""
+    book = find_book(request, book_id)
+    files = BookFile.objects.filter(job=book.job_id)
+    missing = "The book has no file with this id."
+    return _with_book([get_row(files, "book_file_not_found", missing, pk=file_id)], book)[0]
+
+
+def _with_book(rows: Sequence[BookFile], book: BookSource) -> list[BookFile]:
+    """Set on files of a book what their serializer shows beside their columns."""
+    for row in rows:
+        row.book = book  # type: ignore[attr-defined]  # as an annotation would be
+    return with_currency(rows, book)
+
+
+FILE = Noun("book-file", BookFileSerializer, _find, lambda row: row.status in _OPEN)
+
+
 class BookFilesView(ListView[BookFile]):
     write_scopes = (ApiKey.Scope.JOBS,)
+    lists = ("list_book_files", "List the files of a book, newest first.", 404)
     serializer_class = BookFileListSerializer
 
     def rows(self) -> QuerySet[BookFile]:
         """Return the files of the book's job; of one that was not started there are none."""
-        return BookFile.objects.filter(job=self._book().job_id)
+        self._book = find_book(self.request, self.kwargs["book_id"])
+        return BookFile.objects.filter(job=self._book.job_id)
 
     def paginate_queryset(self, queryset: Any) -> Any:
-        """Return a page of files, and whether each is of the takes of now."""
-        return with_currency(super().paginate_queryset(queryset) or [], self._book())
+        return _with_book(super().paginate_queryset(queryset) or [], self._book)
 
-    def get_serializer_context(self) -> dict[str, Any]:
-        """Return what the serializer needs of the book."""
-        if getattr(self, "swagger_fake_view", False):
-            return dict(super().get_serializer_context())
-        return {**super().get_serializer_context(), "book": self._book()}
-
-    def _book(self) -> BookSource:
-        if not hasattr(self, "_found"):
-            self._found = find_book(self.request, self.kwargs["book_id"])
-        return self._found
-
-    get = list_rows(
-        "list_book_files", "List the files of a book, newest first.", BookFileListSerializer, 404
-    )
-
-    @extend_schema(
-        operation_id="request_book_file",
+    @operation(
+        "request_book_file",
+        {200: BookFileSerializer, 202: BookFileSerializer},
+        *(404, 409, 422, 429),
         request=BookFileRequestSerializer,
         parameters=[IDEMPOTENCY_PARAMETER, *accepted_headers(200)],
-        responses={
-            200: BookFileSerializer,
-            202: BookFileSerializer,
-            **problems(400, 401, 404, 409, 422, 429),
-        },
     )
     def post(self, request: Request, book_id: uuid.UUID) -> Response:
         """Make a file of a book, or return the same file if it was made before.
@@ -168,12 +162,9 @@ class BookFilesView(ListView[BookFile]):
         The same request always returns the same file, with an Idempotency-Key or without. If the
         same key asked for the file before, the file is not made again.
         """
-        check_query(request, ())
         key = read_idempotency_key(request)
-        book = self._book()
-        serializer = BookFileRequestSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
-        asked = serializer.validated_data
+        book = find_book(request, book_id)
+        asked = read_body(request, BookFileRequestSerializer)
         row, is_repeated = request_file(
             book,
             asked["kind"],
@@ -182,7 +173,7 @@ class BookFilesView(ListView[BookFile]):
             api_key=key_of(request),
             request_key=RequestKey(key, digest_of_body(request.data)) if key else RequestKey(),
         )
-        answer = _answer(row, book)
+        answer = FILE.answer(request, book_id, row.pk)
         if is_repeated:
             answer.status_code = 200
         return answer
@@ -191,61 +182,38 @@ class BookFilesView(ListView[BookFile]):
 class BookFileView(APIView):
     write_scopes = (ApiKey.Scope.JOBS,)
 
-    @extend_schema(
-        operation_id="get_book_file",
-        parameters=CONDITIONAL_PARAMETERS,
-        responses={200: BookFileSerializer, **UNCHANGED, **problems(400, 401, 404)},
+    get = FILE.getter(
+        "get_book_file", "Return a file of a book and its progress.", is_conditional=True
     )
-    def get(self, request: Request, book_id: uuid.UUID, file_id: uuid.UUID) -> Response:
-        """Return a file of a book and its progress."""
-        check_query(request, ())
-        book, row = _find(request, book_id, file_id)
-        answer = _shown(row, book)
-        if row.status in _OPEN:
-            answer["Retry-After"] = str(POLL_SECONDS)
-        return conditional(request, answer)
-
-    @extend_schema(
-        operation_id="delete_book_file", responses={204: None, **problems(400, 401, 404)}
+    delete = FILE.deleter(
+        "delete_book_file",
+        "Delete a file of a book in any state; the book does not change.",
+        delete_file,
     )
-    def delete(self, request: Request, book_id: uuid.UUID, file_id: uuid.UUID) -> Response:
-        """Delete a file of a book in any state; the book does not change."""
-        check_query(request, ())
-        delete_file(_find(request, book_id, file_id)[1])
-        return Response(status=204)
 
 
 class BookFileContentView(APIView):
-    @extend_schema(
-        operation_id="get_book_file_content",
-        parameters=[RANGE],
-        responses=file_responses("application/octet-stream", 400, 401, 404, 409, 410, 416),
-    )
+    @operation("get_book_file_content", "application/octet-stream", 404, 409, 410, 416)
     def get(self, request: Request, book_id: uuid.UUID, file_id: uuid.UUID) -> HttpResponseBase:
         """Return the file, or a byte range of it."""
-        check_query(request, ())
-        book, row = _find(request, book_id, file_id)
-        return content_answer(request, row, book)
+        row = _find(request, book_id, file_id)
+        return content_answer(request, row, row.book)  # type: ignore[attr-defined]
 
 
 class BookFilePlotView(APIView):
-    @extend_schema(
-        operation_id="get_book_file_plot",
+    @operation(
+        "get_book_file_plot",
+        {(200, SVG): OpenApiTypes.STR, **UNCHANGED},
+        *(404, 409),
         parameters=CONDITIONAL_PARAMETERS,
-        responses={(200, SVG): OpenApiTypes.STR, **UNCHANGED, **problems(400, 401, 404, 409)},
     )
     def get(self, request: Request, book_id: uuid.UUID, file_id: uuid.UUID) -> HttpResponseBase:
         """Return a picture of the loudness, peak and noise floor of each chapter."""
-        check_query(request, ())
-        book, row = _find(request, book_id, file_id)
+        row: Any = _find(request, book_id, file_id)
         _check_there(row)
-        answer = HttpResponse(report_plot(row.report), content_type=SVG)
         etag = quote_etag(f"{row.sha256[:32]}-plot")
-        name = f"{name_of(row, book).name}.svg"
-        answer["Content-Disposition"] = content_disposition_header(False, name) or "inline"
-        answer["ETag"], answer["Cache-Control"] = etag, "private, no-cache"
-        answer["X-Content-Type-Options"] = "nosniff"
-        return get_conditional_response(request._request, etag, response=answer) or answer
+        filename = f"{name_of(row, row.book).name}.svg"
+        return made_file(request, report_plot(row.report), SVG, filename, etag)
 
 
 def content_answer(request: Request, row: BookFile, book: BookSource) -> HttpResponseBase:
@@ -276,27 +244,3 @@ def _check_there(row: BookFile) -> None:
             "The file is still being made; ask again after `Retry-After` seconds.",
             retry_after=POLL_SECONDS,
         )
-
-
-def _find(request: Request, book_id: uuid.UUID, file_id: uuid.UUID) -> tuple[BookSource, BookFile]:
-    """Return a book that this user may see with one of its files, or raise the 404."""
-    book = find_book(request, book_id)
-    row = BookFile.objects.filter(pk=file_id, job=book.job_id).first() if book.job_id else None
-    if row is None:
-        raise ApiProblem(404, "book_file_not_found", "The book has no file with this id.")
-    return book, row
-
-
-def _shown(row: BookFile, book: BookSource) -> Response:
-    with_currency([row], book)
-    return Response(BookFileSerializer(row, context={"book": book}).data)
-
-
-def _answer(row: BookFile, book: BookSource) -> Response:
-    """Return a file as work that goes on (202), or as one that is there (200)."""
-    answer = _shown(row, book)
-    answer["Location"] = reverse("book-file", args=[book.pk, row.pk])
-    if row.status in _OPEN:
-        answer.status_code = 202
-        answer["Retry-After"] = str(POLL_SECONDS)
-    return answer

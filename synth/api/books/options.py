@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django.conf import settings
 from django.core.files.uploadhandler import MemoryFileUploadHandler, TemporaryFileUploadHandler
@@ -38,9 +38,7 @@ class BookFormSerializer(OptionsSerializer):
     file = serializers.FileField(
         allow_empty_file=True,
         max_length=255,
-        help_text=(
-            "EPUB, TXT, Markdown, HTML, DOCX, or PDF with text; at most TTS_MAX_BOOK_BYTES."
-        ),
+        help_text="EPUB, TXT, Markdown, HTML, DOCX, or PDF with text; at most TTS_MAX_BOOK_BYTES.",
     )
     voice = StrictTextField(
         required=False, max_length=100, help_text="Id or name of the voice that reads the book."
@@ -48,25 +46,19 @@ class BookFormSerializer(OptionsSerializer):
     voices = SpeakersField(
         child=StrictTextField(max_length=100),
         required=False,
-        help_text=(
-            "Instead of `voice`: a voice for each number in the text's `<|speaker:N|>` tags. "
-            "Speaker 0 reads the book."
-        ),
+        help_text="Instead of `voice`: a voice for each number in the text's `<|speaker:N|>` tags. "
+        "Speaker 0 reads the book.",
     )
     start = StrictBooleanField(
         default=False,
-        help_text=(
-            "Start rendering as soon as the book is planned, without waiting for a review of "
-            "the plan."
-        ),
+        help_text="Start rendering as soon as the book is planned, without waiting for a review of "
+        "the plan.",
     )
     notes = serializers.ChoiceField(
         choices=[str(one) for one in Notes],
         required=False,
-        help_text=(
-            "Footnotes and endnotes: left out, spoken after their paragraph, or spoken at the "
-            "end of the chapter."
-        ),
+        help_text="Footnotes and endnotes: left out, spoken after their paragraph, or spoken at "
+        "the end of the chapter.",
     )
     tables = serializers.ChoiceField(choices=[str(one) for one in Tables], required=False)
     alt_texts = serializers.ChoiceField(
@@ -78,33 +70,26 @@ class BookFormSerializer(OptionsSerializer):
     speaker_names = serializers.ChoiceField(
         choices=[str(one) for one in SpeakerNames],
         required=False,
-        help_text=(
-            "In a play, whether the names of the characters are spoken before their speeches."
-        ),
+        help_text="In a play, whether the names of the characters are spoken before their "
+        "speeches.",
     )
     casting = CastingField(
         required=False,
-        help_text=(
-            "Voices besides the narrator, as JSON: `dialogue` (`off` or `detect`) with "
-            "`dialogue_voice`, and `characters` and `languages` with a voice for each."
-        ),
+        help_text="Voices besides the narrator, as JSON: `dialogue` (`off` or `detect`) with "
+        "`dialogue_voice`, and `characters` and `languages` with a voice for each.",
     )
     opening_credits = CreditsField(
         required=False,
-        help_text=(
-            "Text that is spoken before the book. {title}, {subtitle}, {authors}, {narrators}, "
-            "{publisher} and {year} are replaced by the book's metadata."
-        ),
+        help_text="Text that is spoken before the book. {title}, {subtitle}, {authors}, "
+        "{narrators}, {publisher} and {year} are replaced by the book's metadata.",
     )
     closing_credits = CreditsField(required=False, help_text="Text that is spoken after the book.")
 
     preset = serializers.ChoiceField(
         choices=PRESETS,
         required=False,
-        help_text=(
-            "Mastering of the audio files. standard: -18 LUFS; acx: the requirements of the "
-            "shop ACX."
-        ),
+        help_text="Mastering of the audio files. standard: -18 LUFS; acx: the requirements of the "
+        "shop ACX.",
     )
     metadata = MetadataField(
         required=False,
@@ -112,29 +97,23 @@ class BookFormSerializer(OptionsSerializer):
     )
     book_batch = serializers.UUIDField(
         required=False,
-        help_text=(
-            "Id of a batch of books. The batch's entry for this file then sets all other options."
-        ),
+        help_text="Id of a batch of books. The batch's entry for this file then sets all other "
+        "options.",
     )
     entry = StrictTextField(
         required=False,
         max_length=255,
-        help_text=(
-            "With `book_batch`: the path of the entry that this file belongs to, if several "
-            "entries have its name."
-        ),
+        help_text="With `book_batch`: the path of the entry that this file belongs to, if several "
+        "entries have its name.",
     )
 
     pauses = BookPausesField(
         required=False,
-        help_text=(
-            "Lengths of pauses in ms: sentence, phrase, word, line, speaker, paragraph, "
-            "heading, scene, chapter. A change does not render anything again."
-        ),
+        help_text="Lengths of pauses in ms: sentence, phrase, word, line, speaker, paragraph, "
+        "heading, scene, chapter. A change does not render anything again.",
     )
 
     def get_fields(self) -> dict[str, Any]:
-        """Return the fields, without those options of a job that a book cannot have."""
         fields: dict[str, Any] = super().get_fields()
         fields["priority"] = serializers.ChoiceField(choices=list(PRIORITIES), default="bulk")
         formats = list(BOOK_FORMATS)
@@ -191,11 +170,8 @@ class BookPausesSerializer(StrictSerializer):
     """
 
     def get_fields(self) -> dict[str, Any]:
-        """Return a field for each pause of a book."""
         return {
-            name: StrictNumberField(
-                low=0, high=MAX_PAUSE_MS, whole=True, required=False, allow_null=True
-            )
+            name: StrictNumberField(0, MAX_PAUSE_MS, whole=True, required=False, allow_null=True)
             for name in BOOK_PAUSE_NAMES
         }
 
@@ -216,22 +192,26 @@ class BookLimitHandler(LimitHandler):
         return limit
 
     def sentence(self) -> str:
-        """Say that the book is too large."""
         return (
             f"The book is too large: at most {settings.MAX_BOOK_BYTES} bytes are allowed. "
             "TTS_MAX_BOOK_BYTES sets the limit."
         )
 
 
-class BookFilesMixin:
-    """Take files as large as a book may be; elsewhere they are clips, which are smaller."""
+class LimitedFiles:
+    """Take files as large as a handler allows; elsewhere they are clips, which are smaller."""
+
+    limit_handler: ClassVar[type[LimitHandler]]
 
     def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
-        """Return the request with the handlers that count a book's bytes."""
-        request.upload_handlers = [
-            BookLimitHandler(request),
-            MemoryFileUploadHandler(request),
-            TemporaryFileUploadHandler(request),
-        ]
+        """Return the request with the handlers that count the bytes of its files."""
+        handlers = (self.limit_handler, MemoryFileUploadHandler, TemporaryFileUploadHandler)
+        request.upload_handlers = [handler(request) for handler in handlers]
         found: Request = super().initialize_request(request, *args, **kwargs)  # type: ignore[misc]  # APIView's
         return found
+
+
+class BookFilesMixin(LimitedFiles):
+    """Take files as large as a book may be."""
+
+    limit_handler = BookLimitHandler

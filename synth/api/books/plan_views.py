@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
-from drf_spectacular.utils import extend_schema, extend_schema_field
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -27,11 +27,10 @@ from synth.books.plan_cast import cast_report
 from synth.books.plan_edits import EDIT_NAMES
 from synth.jobs.orders import speakers_of
 from synth.models import ApiKey, BookSource
-from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
+from ttsweb.http.api import ApiProblem, StrictSerializer
 from ttsweb.http.fields import StrictBooleanField
-from ttsweb.http.nouns import read_body, read_query
+from ttsweb.http.nouns import operation, read_body
 from ttsweb.http.query_filters import check_not_repeated
-from ttsweb.http.schema import problems
 from ttsweb.refusals import SubmitRejectedError
 from voices.access import find_voice
 from voices.models import Voice
@@ -76,22 +75,17 @@ class PlanPatchSerializer(StrictSerializer):
         child=EditField(),
         most=MAX_EDITS,
         default=list,
-        help_text=(
-            "Each edit has `edit` and its fields: include, exclude (chapter; or chapter and "
-            "block; or reason, with or without chapter), rename (chapter, title), merge "
-            "(chapters), split (chapter, block, title), reorder (chapters), voice (chapter, "
-            "voice), language (chapter, language)."
-        ),
+        help_text="Each edit has `edit` and its fields: include, exclude (chapter; or chapter and "
+        "block; or reason, with or without chapter), rename (chapter, title), merge (chapters), "
+        "split (chapter, block, title), reorder (chapters), voice (chapter, voice), language "
+        "(chapter, language).",
     )
     plan_number = StrictNumberField(
-        low=1,
-        high=2**31 - 1,
+        *(1, 2**31 - 1),
         whole=True,
         required=False,
-        help_text=(
-            "The `plan_number` of the plan that you read. If the plan has changed since, the "
-            "request is refused and nothing changes."
-        ),
+        help_text="The `plan_number` of the plan that you read. If the plan has changed since, the "
+        "request is refused and nothing changes.",
     )
     reset = StrictBooleanField(default=False, help_text="Remove all earlier edits first.")
     casting = CastingField(
@@ -159,9 +153,8 @@ class PlanCompletenessSerializer(serializers.Serializer[Any]):
     skipped = serializers.DictField(child=serializers.IntegerField(), help_text="Counts by reason.")
     missing = PlanLossSerializer(many=True)
     is_complete = serializers.BooleanField(
-        help_text=(
-            "True: each character is spoken or skipped for a known reason, and none is missing."
-        )
+        help_text="True: each character is spoken or skipped for a known reason, and none is "
+        "missing."
     )
 
 
@@ -244,18 +237,14 @@ class PlanSerializer(serializers.Serializer[Any]):
     expected_seconds = serializers.FloatField(help_text="Seconds of audio, without pauses.")
     expected_render_seconds = serializers.IntegerField(
         allow_null=True,
-        help_text=(
-            "Estimated seconds until the end if the book starts now; null if nothing was "
-            "rendered lately."
-        ),
+        help_text="Estimated seconds until the end if the book starts now; null if nothing was "
+        "rendered lately.",
     )
     expected_finish = serializers.DateTimeField(allow_null=True)
     expected_segments = serializers.IntegerField(
         allow_null=True,
-        help_text=(
-            "For a book that was not started, an estimate if it is longer than a novel. Null if "
-            "no estimate is possible."
-        ),
+        help_text="For a book that was not started, an estimate if it is longer than a novel. Null "
+        "if no estimate is possible.",
     )
     expected_reused = serializers.IntegerField(
         allow_null=True, help_text="Segments that were rendered before and are reused."
@@ -313,22 +302,19 @@ def _voices_of(book: BookSource, casting: Casting) -> dict[str, Voice]:
 
 MAX_BLOCKS = 500
 EXCERPT_CHARS = 300
-_MOST = 10**9
 
 
 class BlockQuerySerializer(serializers.Serializer[Any]):
     """Which blocks are asked for."""
 
     offset = StrictNumberField(
-        low=0,
-        high=_MOST,
+        *(0, 10**9),
         whole=True,
         required=False,
         help_text="How many blocks to skip; 0 if left out.",
     )
     limit = StrictNumberField(
-        low=1,
-        high=MAX_BLOCKS,
+        *(1, MAX_BLOCKS),
         whole=True,
         required=False,
         help_text=f"How many blocks to return at most; {MAX_BLOCKS} if left out.",
@@ -361,15 +347,14 @@ class ChapterBlocksSerializer(serializers.Serializer[Any]):
 
 
 class ChapterBlocksView(APIView):
-    @extend_schema(
-        operation_id="get_book_chapter",
-        parameters=[BlockQuerySerializer],
-        responses={200: ChapterBlocksSerializer, **problems(400, 401, 404, 409, 410)},
+    @operation(
+        "get_book_chapter", ChapterBlocksSerializer, *(404, 409, 410), query=BlockQuerySerializer
     )
-    def get(self, request: Request, book_id: uuid.UUID, chapter: str) -> Response:
+    def get(
+        self, request: Request, book_id: uuid.UUID, chapter: str, query: dict[str, int]
+    ) -> Response:
         """List the blocks of a chapter: how each begins, and why some are not spoken."""
         check_not_repeated(request)
-        query = read_query(request, BlockQuerySerializer, context={"is_form": True})
         book = find_book(request, book_id)
         plan = read_plan(book)
         found = next((one for one in plan.chapters if one.id == chapter), None)
@@ -392,42 +377,31 @@ class ChapterBlocksView(APIView):
 def _blocks(
     chapter: PlannedChapter, *, offset: int = 0, limit: int = MAX_BLOCKS
 ) -> list[dict[str, Any]]:
-    found = []
-    for index, planned in enumerate(chapter.blocks[offset : offset + limit], offset):
-        reason = chapter.reason_of(planned)
-        found.append(
-            {
-                "index": index,
-                "kind": str(planned.block.kind),
-                "text": planned.block.text[:EXCERPT_CHARS],
-                "source_chars": planned.block.source_chars,
-                "reason": None if reason is None else str(reason),
-                "can_be_included": planned.can_be_spoken,
-                "speaker": planned.block.speaker,
-                "language": planned.block.language,
-            }
-        )
-    return found
+    return [
+        {
+            "index": index,
+            "kind": planned.block.kind,
+            "text": planned.block.text[:EXCERPT_CHARS],
+            "source_chars": planned.block.source_chars,
+            "reason": chapter.reason_of(planned),
+            "can_be_included": planned.can_be_spoken,
+            "speaker": planned.block.speaker,
+            "language": planned.block.language,
+        }
+        for index, planned in enumerate(chapter.blocks[offset : offset + limit], offset)
+    ]
 
 
 class BookPlanView(APIView):
     write_scopes = (ApiKey.Scope.JOBS,)
 
-    @extend_schema(
-        operation_id="get_book_plan",
-        responses={200: PlanSerializer, **problems(400, 401, 404, 409, 410)},
-    )
+    @operation("get_book_plan", PlanSerializer, 404, 409, 410)
     def get(self, request: Request, book_id: uuid.UUID) -> Response:
         """Return what will be spoken of a book, and what is skipped and why."""
-        check_query(request, ())
         book = find_book(request, book_id)
         return Response(PlanSerializer(plan_answer(book, read_plan(book))).data)
 
-    @extend_schema(
-        operation_id="change_book_plan",
-        request=PlanPatchSerializer,
-        responses={200: PlanSerializer, **problems(400, 401, 404, 409, 410)},
-    )
+    @operation("change_book_plan", PlanSerializer, 404, 409, 410, request=PlanPatchSerializer)
     def patch(self, request: Request, book_id: uuid.UUID) -> Response:
         """Change the plan of a book that was not started; all edits are applied or none."""
         edits = read_body(request, PlanPatchSerializer)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from django.db.models import Count, Q, Sum
@@ -52,7 +54,6 @@ class Progress:
 def with_progress(books: Sequence[BookSource]) -> list[BookSource]:
     """Set `progress` on books, by a few queries for all of them."""
     jobs = [book.job for book in books if book.job is not None]
-    found: dict[uuid.UUID, Progress] = {}
     left = etas([job for job in jobs if job.paused_at is None])
     chapters: dict[uuid.UUID, list[tuple[int, float]]] = {}
     rows = Chapter.objects.filter(job__in=[job.pk for job in jobs]).order_by()
@@ -62,17 +63,14 @@ def with_progress(books: Sequence[BookSource]) -> list[BookSource]:
     )
     for job_id, still, seconds in rows.values_list("job_id", "still", "seconds"):
         chapters.setdefault(job_id, []).append((still, seconds or 0.0))
-    for job in jobs:
-        rendered = chapters.get(job.pk, [])
-        found[job.pk] = Progress(
+    for book in books:
+        rendered = chapters.get(book.job_id, []) if book.job_id else []
+        book.progress = Progress(  # type: ignore[attr-defined]  # as an annotation would be
             chapters_total=len(rendered),
             chapters_done=sum(not still for still, _ in rendered),
-            audio_seconds=round(sum(seconds for _, seconds in rendered), 3),
-            eta_seconds=left.get(job.pk),
+            audio_seconds=round(sum((seconds for _, seconds in rendered), 0.0), 3),
+            eta_seconds=left.get(book.job_id) if book.job_id else None,
         )
-    for book in books:
-        progress = found.get(book.job_id, Progress()) if book.job_id else Progress()
-        book.progress = progress  # type: ignore[attr-defined]  # as an annotation would be
     return list(books)
 
 
@@ -123,11 +121,16 @@ def progress_of_book(book: Any) -> dict[str, Any] | None:
         return None
     found: Progress = book.progress
     counts = {name: getattr(found if hasattr(found, name) else job, name) for name in _COUNTS}
+    factor = None
+    if job.started_at is not None and job.takes_rendered:
+        # Seconds of audio per second of work, also while the job goes on.
+        elapsed = ((job.finished_at or job.updated_at) - job.started_at).total_seconds()
+        factor = round(found.audio_seconds / elapsed, 3) if elapsed > 0 else None
     return {
         "share": progress_of(job),
         **counts,
         "audio_seconds": found.audio_seconds,
-        "real_time_factor": _real_time_factor_now(job, found.audio_seconds),
+        "real_time_factor": factor,
         "eta_seconds": found.eta_seconds,
     }
 
@@ -136,14 +139,6 @@ def audio_url_of(book: BookSource) -> str | None:
     """Return where a book's file is, None until it is there."""
     is_there = book.job is not None and has_audio(book.job)
     return reverse("book-audio", args=[book.pk]) if is_there else None
-
-
-def _real_time_factor_now(job: RenderJob, seconds: float) -> float | None:
-    """Return the seconds of audio per second of work, also while the job goes on."""
-    if job.started_at is None or not job.takes_rendered:
-        return None
-    elapsed = ((job.finished_at or job.updated_at) - job.started_at).total_seconds()
-    return round(seconds / elapsed, 3) if elapsed > 0 else None
 
 
 class BookSerializer(LookUpMixin, serializers.ModelSerializer[BookSource]):
@@ -171,15 +166,13 @@ class BookSerializer(LookUpMixin, serializers.ModelSerializer[BookSource]):
     )
     metadata = ShownField(lambda book: dict(book.metadata), MetadataSerializer())
     cover_url = ShownField(
-        lambda book: reverse("book-cover", args=[book.pk]) if book.cover_key else None,
-        serializers.CharField(allow_null=True),
+        lambda book: reverse("book-cover", args=[book.pk]) if book.cover_key else None, str | None
     )
-    audio_url = ShownField(audio_url_of, serializers.CharField(allow_null=True))
+    audio_url = ShownField(audio_url_of, str | None)
     error_code = ShownField(
         lambda book: book.error_code if book.job is None else book.job.error_code,
-        help_text=(
-            "Return the code of an error in its import, its start or its job; empty without one."
-        ),
+        help_text="Return the code of an error in its import, its start or its job; empty without "
+        "one.",
     )
     error_message = ShownField(
         lambda book: book.error_message if book.job is None else book.job.error_message,
@@ -242,10 +235,7 @@ MAX_IDS = 200
 
 def status_condition(names: Iterable[str]) -> Q:
     """Return the condition for books that are in one of these states, as answers call them."""
-    found = Q(pk__in=())
-    for name in names:
-        found |= _condition(name)
-    return found
+    return reduce(or_, map(_condition, names), Q(pk__in=()))
 
 
 def _condition(name: str) -> Q:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.db.models import QuerySet
-from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
@@ -43,13 +42,13 @@ from synth.jobs.submit import find_made
 from synth.models import ApiKey, BatchEntry, BookSource, RenderJob
 from synth.transitions.files import change_metadata, pause_job, resume_job
 from synth.transitions.jobs import UNFINISHED, cancel_job
-from ttsweb.http.api import ApiProblem, check_query
-from ttsweb.http.nouns import Act, ListView, Noun, accepted_headers, list_rows, read_body
-from ttsweb.http.schema import problems
+from ttsweb.http.api import ApiProblem
+from ttsweb.http.nouns import Act, ListView, Noun, accepted_headers, get_row, operation, read_body
 
 
 class BooksView(BookFilesMixin, ListView[BookSource]):
     write_scopes = (ApiKey.Scope.JOBS,)
+    lists = ("list_books", "List books, newest first.")
     serializer_class = BookSerializer
     filters = BookFilterSerializer
     parser_classes = (MultiPartParser,)
@@ -57,26 +56,18 @@ class BooksView(BookFilesMixin, ListView[BookSource]):
     def rows(self) -> QuerySet[BookSource]:
         return _shown(visible_books(self.request.user))
 
-    get = list_rows(
-        "list_books", "List books, newest first.", BookSerializer, filters=BookFilterSerializer
-    )
-
-    @extend_schema(
-        operation_id="create_book",
+    @operation(
+        "create_book",
+        {200: BookSerializer, 202: BookSerializer},
+        *(404, 409, 413, 415, 422),
         request={"multipart/form-data": BookFormSerializer},
         parameters=[IDEMPOTENCY_PARAMETER, *accepted_headers(200)],
-        responses={
-            200: BookSerializer,
-            202: BookSerializer,
-            **problems(400, 401, 404, 409, 413, 415, 422),
-        },
     )
     def post(self, request: Request) -> Response:
         """Upload a book, which a worker then reads and plans; send `start` to render it at once.
 
         The same Idempotency-Key and body return the book that was made first.
         """
-        check_query(request, ())
         key = read_idempotency_key(request)
         digest = digest_of_body(request.data) if key else ""
         # Before the entry of a batch is looked at, which by then has its file.
@@ -98,10 +89,11 @@ class BooksView(BookFilesMixin, ListView[BookSource]):
 class BookPausesView(APIView):
     write_scopes = (ApiKey.Scope.JOBS,)
 
-    @extend_schema(
-        operation_id="change_book_pauses",
+    @operation(
+        "change_book_pauses",
+        {200: BookSerializer, 202: BookSerializer},
+        *(404, 409),
         request=BookPausesSerializer,
-        responses={200: BookSerializer, 202: BookSerializer, **problems(400, 401, 404, 409)},
     )
     def patch(self, request: Request, book_id: uuid.UUID) -> Response:
         """Change the pauses of a book.
@@ -122,15 +114,9 @@ class BookMetadataSerializer(serializers.Serializer[Any]):
 
 
 class BookMetadataView(APIView):
-    """What is said of a book."""
-
-    @extend_schema(
-        operation_id="get_book_metadata",
-        responses={200: BookMetadataSerializer, **problems(400, 401, 404, 410)},
-    )
+    @operation("get_book_metadata", BookMetadataSerializer, 404, 410)
     def get(self, request: Request, book_id: uuid.UUID) -> Response:
         """Return a book's metadata: from its file, set by users, and the values in use."""
-        check_query(request, ())
         book = find_book(request, book_id)
         try:
             of_file = metadata_of_file(book)
@@ -141,13 +127,9 @@ class BookMetadataView(APIView):
 
 
 class BookProofView(APIView):
-    @extend_schema(
-        operation_id="get_book_proof",
-        responses={200: ProofSerializer, **problems(400, 401, 404, 409)},
-    )
+    @operation("get_book_proof", ProofSerializer, 404, 409)
     def get(self, request: Request, book_id: uuid.UUID) -> Response:
         """Return how many characters of each chapter were spoken, skipped or failed."""
-        check_query(request, ())
         book = find_book(request, book_id)
         started_job(book)
         return Response(proof_of(book))
@@ -155,10 +137,8 @@ class BookProofView(APIView):
 
 def find_book(request: Request, book_id: uuid.UUID) -> BookSource:
     """Return a book that this user may see, or raise the 404."""
-    book = _shown(visible_books(request.user)).filter(pk=book_id).first()
-    if book is None:
-        raise ApiProblem(404, "book_not_found", "No book that you may see has this id.")
-    return book
+    books = _shown(visible_books(request.user))
+    return get_row(books, "book_not_found", "No book that you may see has this id.", pk=book_id)
 
 
 def started_job(book: BookSource) -> RenderJob:

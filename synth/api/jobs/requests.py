@@ -154,8 +154,8 @@ class _JobFields(OptionsSerializer):
     voices = SpeakersField(
         child=StrictTextField(max_length=100),
         required=False,
-        help_text='A voice for each number in the text\'s tags: `{"0": "Ada", "1": "Bob"}` for '
-        "`<|speaker:0|>` and `<|speaker:1|>`. Speaker 0 speaks the words before the first tag.",
+        help_text='A voice for each number in the text\'s tags: `{"0": "Ada", "1": "Bob"}` '
+        "for `<|speaker:0|>` and `<|speaker:1|>`. Speaker 0 speaks the words before the first tag.",
     )
     references = SpeakersField(
         child=ReferenceSerializer(),
@@ -223,10 +223,8 @@ class JobPatchSerializer(StrictSerializer):
     deadline = DeadlineField(
         required=False,
         allow_null=True,
-        help_text=(
-            "Only for a job that has not ended: a time with its zone, or seconds from now; null "
-            "for none."
-        ),
+        help_text="Only for a job that has not ended: a time with its zone, or seconds from now; "
+        "null for none.",
     )
     retention = RetentionField(
         required=False,

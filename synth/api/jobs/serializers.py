@@ -114,10 +114,8 @@ class FileReportSerializer(serializers.Serializer[Any]):
     )
     loudness_lufs = serializers.FloatField(
         allow_null=True,
-        help_text=(
-            "Integrated loudness in LUFS by ITU-R BS.1770-4; null for silence and for files "
-            "shorter than 0.4 s."
-        ),
+        help_text="Integrated loudness in LUFS by ITU-R BS.1770-4; null for silence and for files "
+        "shorter than 0.4 s.",
     )
     true_peak_dbtp = serializers.FloatField()
     target_lufs = serializers.FloatField(
@@ -202,9 +200,8 @@ class JobVoiceSerializer(serializers.ModelSerializer[JobVoice]):
 
     speaker = serializers.IntegerField()
     role = serializers.CharField(
-        help_text=(
-            "In a book: narrator, dialogue, chapter, a character or a language; otherwise empty."
-        )
+        help_text="In a book: narrator, dialogue, chapter, a character or a language; otherwise "
+        "empty."
     )
     id = serializers.UUIDField(source="version.voice.id", allow_null=True, default=None)
     name = serializers.CharField(source="version.voice.name", allow_null=True, default=None)
