@@ -128,7 +128,6 @@ class CodesCache:
 
     @property
     def num_bytes(self) -> int:
-        """Return the size of all codes held."""
         return self._num_bytes
 
     def __len__(self) -> int:
@@ -274,7 +273,6 @@ class CodesLookup:
         keep: bool,
         encode: Callable[[], EncoderRun],
     ) -> CodesArray:
-        """Run the encoder under our claim and publish what it gave, or give the claim back."""
         epoch, key = self.cache.epoch, ""
         try:
             codes, resampler = encode()

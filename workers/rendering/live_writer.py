@@ -260,7 +260,6 @@ class LiveWriter:
                 logger.debug("live audio is not written, as the worker is stopping")
 
     def _run(self) -> None:
-        """Write until nothing waits."""
         while True:
             with self._lock:
                 waiting, self._waiting = self._waiting, []

@@ -176,7 +176,6 @@ def settle_rendered(process: WorkerProcess, queue: RenderedQueue) -> None:
 
 
 def _drop_lost(process: WorkerProcess, claim: HeldClaim) -> bool:
-    """Forget a claim that is not ours any more: whoever has the row now renders it."""
     if claim.is_lost:
         process.held.drop(claim)
     return claim.is_lost
@@ -270,7 +269,6 @@ def _finish_some(
 
 
 def _settle_known(claim: HeldClaim, error: Exception) -> bool | None:
-    """Settle the errors that only segments have."""
     if isinstance(error, CancelledError) or getattr(error, "code", "") == "cancelled":
         return errors.wait(claim)
     if isinstance(error, CodesMissingError):
@@ -378,7 +376,6 @@ def add_takes(stored: Sequence[Take]) -> dict[str, Take]:
 
 
 def drop_stored(stored: Iterable[Take]) -> None:
-    """Delete the objects of takes that got no row."""
     delete_objects([key for take in stored for key in (take.codes_key, take.audio_key)])
 
 

@@ -62,7 +62,6 @@ def error_rate(expected: str, heard: str, *, language: str = "") -> float | None
 
 
 def _words(text: str, language: str) -> list[str]:
-    """Return the words that count, in one spelling."""
     spelled = _spell_out(unicodedata.normalize("NFKC", text), language)
     plain = _APOSTROPHES.sub("", spelled.casefold())
     kept = (letter if unicodedata.category(letter)[0] in "LMN" else " " for letter in plain)
@@ -79,7 +78,6 @@ def _spell_out(text: str, language: str) -> str:
 
 
 def _is_blankless(text: str) -> bool:
-    """Say whether half of the letters are of scripts that are written without blanks."""
     letters = [letter for letter in text if unicodedata.category(letter)[0] == "L"]
     return 2 * sum(map(_has_no_blanks, letters)) > len(letters)
 
@@ -173,7 +171,6 @@ class SpeechCheck:
 
     @property
     def is_on(self) -> bool:
-        """Return whether takes are heard, which is to be done within ASR_SECONDS."""
         return self._transcriber is not None
 
     def start(self) -> None:
@@ -257,5 +254,4 @@ def _call(transcriber: Transcriber, rendered: SegmentAudio, language: str) -> Fu
 
 
 def _storable(text: str) -> str:
-    """Return a text that every database takes."""
     return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8").strip()
