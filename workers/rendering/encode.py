@@ -114,11 +114,8 @@ def _keep_what_was_used(stored: StoredClip, decoded: DecodedClip) -> None:
 
 
 def _announce_segments(version_id: uuid.UUID) -> None:
-    waiting = Segment.objects.filter(
-        job__voices__version=version_id,
-        job__status__in=UNFINISHED,
-        status=Segment.Status.QUEUED,
-    )
+    queued = Segment.objects.filter(job__status__in=UNFINISHED, status=Segment.Status.QUEUED)
+    waiting = queued.filter(job__voices__version=version_id)
     ids = waiting.order_by("job__created_at", "pk").values_list("pk", flat=True)
     enqueue(Kind.SEGMENT, list(ids[:SEGMENTS_ANNOUNCED]))
 

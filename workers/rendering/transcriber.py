@@ -16,7 +16,6 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from functools import lru_cache
 from typing import Any, Protocol
 
 from django.conf import settings
@@ -79,12 +78,8 @@ def _spell_out(text: str, language: str) -> str:
 
 def _is_blankless(text: str) -> bool:
     letters = [letter for letter in text if unicodedata.category(letter)[0] == "L"]
-    return 2 * sum(map(_has_no_blanks, letters)) > len(letters)
-
-
-@lru_cache(maxsize=4096)
-def _has_no_blanks(letter: str) -> bool:
-    return unicodedata.name(letter, "").startswith(_BLANKLESS)
+    blankless = [one for one in letters if unicodedata.name(one, "").startswith(_BLANKLESS)]
+    return 2 * len(blankless) > len(letters)
 
 
 def _distance(wanted: Sequence[str], found: Sequence[str]) -> int:
