@@ -90,7 +90,6 @@ def until(browser: webdriver.Chrome, condition: Callable[[], object]) -> None:
 
 
 def now_at(browser: webdriver.Chrome, sentence: str) -> None:
-    """Wait until a sentence is the one that is reviewed."""
     wait_text(browser, ".tts-review-this", sentence)
 
 
@@ -154,7 +153,6 @@ def test_a_job_is_reviewed_by_keyboard_alone(page: webdriver.Chrome, site: Site,
 
 
 def items_of(site: Site, segment: int) -> dict[str, Any]:
-    """Return one segment as the review has it."""
     found: dict[str, Any] = site.api.get(f"/review/{segment}").json()
     return found
 
@@ -186,9 +184,7 @@ def test_keys_do_nothing_in_fields_in_the_help_and_when_they_are_off(
 
 def test_space_on_a_button_presses_that_button(page: webdriver.Chrome) -> None:
     page.execute_script("document.querySelector('[data-do=next]').focus()")
-
     press(page, " ")
-
     now_at(page, SENTENCES[2])
     assert page.execute_script("return window.heard") == []
 
@@ -198,9 +194,7 @@ def test_what_is_refused_is_said(page: webdriver.Chrome, site: Site, job: str) -
     path = f"/jobs/{job}/segments/{item['id']}"
     site.api.post(f"{path}/render", json={}).raise_for_status()  # somebody else was here
     site.wait_until(f"/jobs/{job}", "succeeded")
-
     press(page, "a")
-
     until(page, lambda: "now has another chosen take" in text_of(page, "said"))
     now_at(page, SENTENCES[1])
 
@@ -211,16 +205,11 @@ def test_page_is_accessible_with_a_segment_in_it(page: webdriver.Chrome, site: S
 
 def test_empty_list_says_so(admin: webdriver.Chrome, site: Site) -> None:
     admin.get(f"{site.url}/admin/synth/segment/?flag=stuck")
-
     until(admin, lambda: text_of(admin, "heading") == "There is nothing to review.")
     assert text_of(admin, "left") == "0"
     press(admin, "j", "a", " ", "r", "e", "1")
     assert console_errors(admin) == []
-
-
-def test_filter_that_the_server_refuses_is_said(admin: webdriver.Chrome, site: Site) -> None:
-    admin.get(f"{site.url}/admin/synth/segment/?job=nothing")
-
+    admin.get(f"{site.url}/admin/synth/segment/?job=nothing")  # which the server refuses
     until(admin, lambda: "Expected the id of a job" in text_of(admin, "said"))
 
 

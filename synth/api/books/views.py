@@ -30,10 +30,10 @@ from synth.api.books.serializers import (
     ProofSerializer,
 )
 from synth.api.jobs.requests import IDEMPOTENCY_PARAMETER, digest_of_body, read_idempotency_key
-from synth.audiobooks.changes import book_gone, set_pauses, set_priority
+from synth.audiobooks.changes import set_pauses, set_priority
 from synth.audiobooks.plans import METADATA_FIELDS, metadata_of_file
 from synth.audiobooks.proof import proof_of
-from synth.audiobooks.start import start_book
+from synth.audiobooks.start import book_gone, start_book
 from synth.audiobooks.uploads import delete_book, upload_book
 from synth.batches import actions as acting
 from synth.batches.uploads import read_upload
