@@ -39,6 +39,7 @@ from synth.models import (
     WebhookEndpoint,
     WorkerStatus,
 )
+from synth.transitions.claims import SegmentClaim, claim_segments
 from synth.transitions.files import finish_exports
 from synth.transitions.segments import finish_segments
 from ttsweb import leases
@@ -322,9 +323,23 @@ def make_lexicon(owner: User | None = None, *entries: tuple[str, str], **fields:
     return lexicon
 
 
+def claim(limit: int = 100, *, worker: str = "w1", **options: Any) -> list[SegmentClaim]:
+    """Claim segments as a worker with the codec of these rows does."""
+    return claim_segments(
+        worker=worker, limit=limit, codec_fingerprint=CODEC_FINGERPRINT, **options
+    )
+
+
 def claim_row(model: type[LeasedModel], pk: Any, *, worker: str = "w") -> Claim | None:
     """Claim a row of any kind as workers do; None when it does not wait for one."""
     return next(iter(leases.claim(leases.claimable(model), [pk], worker=worker)), None)
+
+
+def hold_row(model: type[LeasedModel], pk: Any, *, worker: str = "w") -> Claim:
+    """Claim a row that waits for it."""
+    held = claim_row(model, pk, worker=worker)
+    assert held is not None
+    return held
 
 
 def finish_segment(claim: Claim, take: Take) -> bool:

@@ -160,7 +160,6 @@ def _storing_time(ended: Iterable[Ended], chars: float) -> Estimate:
 
 
 def _num_slots() -> int:
-    """Return how many segments all workers that are heard of render at once."""
     since = leases.database_now() - dt.timedelta(seconds=settings.LEASE_SECONDS)
     figures = WorkerStatus.objects.filter(last_seen_at__gte=since).values_list("figures", flat=True)
     return sum(int(one.get("slots", 0)) for one in figures)
@@ -365,6 +364,5 @@ def chars_left(job_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, int]:
 
 
 def _backlogs() -> dict[tuple[int, str], int]:
-    """Return how many segments are left of each priority class and lane."""
     rows = unfinished_jobs().values("priority", "lane").annotate(left=Sum(SEGMENTS_LEFT))
     return {(row["priority"], row["lane"]): row["left"] for row in rows}

@@ -45,7 +45,6 @@ class Seen:
     kinds: tuple[str, ...] = CLOSED
 
     def event_id(self, max_chars: int = MAX_ID_CHARS) -> str:
-        """Return this as an id; of many gaps only the first ones fit into `max_chars`."""
         parts = [self.status, ".".join(map(str, self.counts))]
         left = max_chars
         for kind in self.kinds:
@@ -75,7 +74,6 @@ class Seen:
 
 
 def _write_ranges(keys: list[SegmentKey], max_chars: int) -> str:
-    """Return sorted keys as `0:0-57,59;1:0-3`, with as many ranges as fit."""
     chapters: list[str] = []
     for chapter, group in groupby(keys, key=lambda key: key[0]):
         ranges: list[list[int]] = []
@@ -110,7 +108,6 @@ def _read_ranges(text: str, max_keys: int) -> Iterator[SegmentKey]:
 
 
 def _read_number(text: str) -> int:
-    """Return a small number that is written in digits."""
     if not (text.isascii() and text.isdigit() and len(text) < 8):
         raise BadEventIdError(text)
     return int(text)
@@ -131,7 +128,6 @@ class ClosedSegment(NamedTuple):
 
 
 def segment_data(key: SegmentKey, segment: ClosedSegment) -> dict[str, Any]:
-    """Return what an event tells of a segment."""
     return {"chapter": key[0], "index": key[1], **segment._asdict()}
 
 
@@ -169,7 +165,6 @@ def news(seen: Seen, job: JobState) -> Iterator[str]:
 
 
 def write_event(name: str, data: Mapping[str, Any], event_id: str | None) -> str:
-    """Return one event in the form of `text/event-stream`."""
     first = "" if event_id is None else f"id: {event_id}\n"
     return f"{first}event: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n"
 
@@ -181,7 +176,6 @@ def mark_of(job: Any) -> Mark:
 
 
 def _steps(seen: Seen, job: JobState) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield name and data of each event."""
     if job.status != seen.status and not job.is_final:
         yield "state", job.shown_state
     again = [key for key in seen.closed if key not in job.segments]
@@ -197,7 +191,6 @@ def _steps(seen: Seen, job: JobState) -> Iterator[tuple[str, Mapping[str, Any]]]
 
 
 def _move(seen: Seen, job: JobState, name: str, data: Mapping[str, Any]) -> None:
-    """Note that this event was told."""
     if name == "state":
         seen.status = data["status"]
     elif name == "progress":

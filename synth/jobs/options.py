@@ -241,7 +241,6 @@ class JobOptions:
 
 
 def _declared(one: Any) -> Option:
-    """Return the option of a field, with the names that it has by default."""
     said: Option = one.metadata["option"]
     name = said.name or one.name
     return replace(said, name=name, column=one.name, form_name=said.form_name or name)

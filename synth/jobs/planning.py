@@ -71,7 +71,6 @@ class PlannedText:
 
     @property
     def characters(self) -> int:
-        """Return how many characters would be spoken."""
         return sum(len(piece.spoken_text) for piece in self.pieces)
 
     @property

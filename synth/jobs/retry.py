@@ -232,7 +232,6 @@ def _is_done_already(segment: Segment, seed: int | None, spoken: str | None) -> 
 
 
 def _check_state(segment: Segment) -> None:
-    """Refuse a segment that cannot be changed now."""
     job = segment.job
     if job.cancel_requested or job.status == RenderJob.Status.CANCELLED:
         sentence = "The job was cancelled; retry the job before you change its segments."
@@ -256,7 +255,6 @@ def _unfinished() -> RetryRefusedError:
 def _queue_segment(
     segment: Segment, seed: int | None, spoken: str | None, api_key: ApiKey | None
 ) -> bool:
-    """Queue the segment within the limits of the key; False when it is not to be changed now."""
     if api_key is not None:
         check_job(api_key, Q(pk=segment.job_id), chars=len(spoken or segment.text))
     if spoken is None or spoken == segment.spoken_text:

@@ -292,7 +292,6 @@ def _insert_segments(plans: Sequence[PlannedJob]) -> None:
 def _segments(
     plans: Iterable[PlannedJob], keys: Mapping[tuple[Any, int], int]
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the values of `_SEGMENT_COLUMNS` for each piece."""
     for plan in plans:
         job = plan.job
         for place, chapter in enumerate(plan.chapters):
@@ -370,6 +369,5 @@ def _type_of(field: _Field) -> str:
 
 
 def columns_of(rows: Sequence[Model]) -> dict[str, list[Any]]:
-    """Return the columns of unsaved rows whose primary key is set already."""
     fields = type(rows[0])._meta.concrete_fields
     return {field.attname: [getattr(row, field.attname) for row in rows] for field in fields}

@@ -88,7 +88,6 @@ class Throughput:
         return cls(rate, chars / segments, chars / number, number, spread, steps[-1].at)
 
     def time_for(self, chars: float) -> Estimate:
-        """Return how long so much text takes."""
         if chars <= 0:
             return Estimate(0.0, 0.0)
         seconds, ahead = chars / self.chars_per_second, chars / self.chars_per_step
@@ -99,7 +98,6 @@ class Throughput:
 
     @property
     def seconds_per_step(self) -> float:
-        """Return how long one step took on average."""
         return self.chars_per_step / self.chars_per_second
 
     def is_stalled(self, now: float, since: float) -> bool:

@@ -144,7 +144,6 @@ def _one_line(text: str) -> str:
 
 
 def _columns(text: str) -> int:
-    """Return the columns that a text takes on a screen."""
     return sum(
         0 if unicodedata.category(one) in _NO_WIDTH
         else 2 if unicodedata.east_asian_width(one) in _WIDE
@@ -154,7 +153,6 @@ def _columns(text: str) -> int:
 
 
 def _escape_vtt(text: str) -> str:
-    """Return a text in which nothing is markup."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -164,6 +162,5 @@ def _milliseconds(sample: int, sample_rate: int) -> int:
 
 
 def _clock(milliseconds: int, mark: str) -> str:
-    """Return hours, minutes, seconds and, after `mark`, milliseconds."""
     seconds, rest = divmod(milliseconds, 1000)
     return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{mark}{rest:03d}"

@@ -241,7 +241,6 @@ class Batch(models.Model):
 
     @property
     def cancel_requested(self) -> bool:
-        """Whether nothing more of it is to be begun."""
         return self.cancelled_at is not None
 
 

@@ -121,5 +121,4 @@ class WebhookDelivery(LeasedModel):
 
     @property
     def about(self) -> uuid.UUID | None:
-        """The id of the job, or of the batch of texts, that the message is about."""
         return self.batch_id if self.event.startswith("job.") and self.batch_id else self.job_id

@@ -77,7 +77,6 @@ def settle_batch(batch_id: uuid.UUID) -> None:
 
 
 def count_items(batch_ids: Collection[uuid.UUID]) -> dict[uuid.UUID | None, dict[str, int]]:
-    """Return how many items of each batch are in each state; states without items are left out."""
     rows = RenderJob.objects.filter(batch__in=batch_ids).order_by()
     found: dict[uuid.UUID | None, dict[str, int]] = {}
     for batch_id, status, count in rows.values_list("batch", "status").annotate(Count("pk")):
@@ -227,7 +226,6 @@ def settle_stalled_batches() -> int:
 
 
 def _complete(batch: Batch, counts: dict[str, int]) -> None:
-    """End a batch whose items have all ended, or order its zip."""
     if batch.cancel_requested or counts.keys() == {JobStatus.CANCELLED}:
         _end(batch, JobStatus.CANCELLED)
     elif not counts:
@@ -243,7 +241,6 @@ def _complete(batch: Batch, counts: dict[str, int]) -> None:
 
 
 def _end(batch: Batch, status: JobStatus, error_code: str = "", error_message: str = "") -> None:
-    """Move an unfinished batch to a final status."""
     end_batch(
         batch.pk,
         status=status,
@@ -258,7 +255,6 @@ def _open(batch_id: uuid.UUID) -> QuerySet[Batch]:
 
 
 def _first_bad(batch: Batch) -> str:
-    """Return the sentence that names the first item that is not whole."""
     items = batch.items.exclude(status=JobStatus.SUCCEEDED).order_by("item_index")
     found = items.values_list("custom_id", "status", "error_message").first()
     if found is None:

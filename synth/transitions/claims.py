@@ -183,7 +183,6 @@ def wait_for_takes(waiting: Mapping[Claim, str]) -> int:
 
 
 def _held(rows: QuerySet[Segment], claims: Collection[Claim]) -> QuerySet[Segment]:
-    """Return those of the rows that are still held under these claims."""
     tokens = {claim.token for claim in claims}
     return rows.filter(pk__in=[claim.pk for claim in claims], claim_token__in=tokens)
 
@@ -193,7 +192,6 @@ def _keys_of(claims: Mapping[Claim, str]) -> Case:
 
 
 def _choose(want: Want, limit: int, interactive_limit: int, ids: Sequence[int] | None) -> list[int]:
-    """Return primary keys, most urgent first."""
     if ids is not None:
         rows = claimable_segments(want.codec_fingerprint).filter(pk__in=ids)
         if want.attempts_below is not None:
@@ -252,7 +250,6 @@ class Want:
 
 
 def _claimable_jobs(want: Want) -> Q:
-    """Return the condition of jobs of which something may be rendered now."""
     unready = unready_voices(want.codec_fingerprint).filter(job=OuterRef("pk"))
     queued = _queued(Segment.objects.filter(job=OuterRef("pk")), want)
     in_time = Q(deadline_at__isnull=True) | Q(deadline_at__gt=want.now)
@@ -280,7 +277,6 @@ def choose_fairly(priority: int, limit: int, want: Want) -> list[int]:
 
 
 def note_turns(priority: int, lanes: Collection[str]) -> None:
-    """Note that workers have just taken segments of these lanes."""
     now = leases.database_now()
     LaneTurn.objects.bulk_create(
         [LaneTurn(priority=priority, lane=lane, turn_at=now) for lane in sorted(lanes)],
@@ -356,7 +352,6 @@ class _Lane:
         return taken
 
     def _find_jobs(self) -> bool:
-        """Find the next jobs that have something to claim; False when there are none."""
         while True:
             jobs = _queued_jobs().filter(priority=self.priority, lane=self.name)
             jobs = jobs.order_by("created_at", "pk")

@@ -36,7 +36,6 @@ State = BookSource.State
 
 
 def claimable_books() -> QuerySet[BookSource]:
-    """Return the books that wait to be read, oldest first."""
     return leases.claimable(BookSource).order_by("created_at")
 
 
@@ -238,7 +237,6 @@ def _lock_owners(export_ids: Sequence[uuid.UUID]) -> None:
 
 
 def _end_with_file(job: RenderJob, seconds: float) -> None:
-    """End a job whose file is there: as succeeded, or as partial with why something is missing."""
     status, code, message = JobStatus.PARTIAL, "", ""
     failure = telling_failure(job)
     gap = gap_of(job) if failure is None and job.kind == RenderJob.Kind.BOOK else None

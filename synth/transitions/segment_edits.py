@@ -139,7 +139,6 @@ def _lock(segment_id: int) -> Segment | None:
 
 
 def _of_living_jobs() -> QuerySet[Segment]:
-    """Return the segments of jobs that are not cancelled, to be locked."""
     rows = Segment.objects.select_for_update(of=("self",))
     return rows.filter(~Q(job__status=JobStatus.CANCELLED), job__cancel_requested=False)
 

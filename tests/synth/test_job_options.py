@@ -274,12 +274,19 @@ def test_rates_must_be_ones_that_the_format_can_have(
         assert response.json()["errors"][0]["attr"] == code.removesuffix("_unfit")
 
 
-def test_live_audio_of_another_speed_is_refused_as_there_would_be_none(
-    api: APIClient, ada: Voice
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"live": True, "speed": 1.5}, "live_not_possible"),
+        ({"deadline": "2020-01-01T00:00:00Z"}, "deadline_past"),
+    ],
+)
+def test_what_cannot_be_made_has_a_code_of_its_own(
+    api: APIClient, ada: Voice, fields: dict[str, Any], code: str
 ) -> None:
-    response = post(api, voice="Ada", live=True, speed=1.5)
+    response = post(api, voice="Ada", **fields)
 
-    assert (response.status_code, response.json()["code"]) == (400, "live_not_possible")
+    assert (response.status_code, response.json()["code"]) == (400, code)
 
 
 def test_deadline_is_a_moment_with_a_zone(api: APIClient, ada: Voice) -> None:
@@ -300,12 +307,6 @@ def test_deadline_may_be_seconds_from_now(api: APIClient, ada: Voice, form: bool
 
     waits = dt.datetime.fromisoformat(shown["deadline"]) - before
     assert 90.5 <= waits.total_seconds() < 100
-
-
-def test_deadline_that_has_passed_has_a_code_of_its_own(api: APIClient, ada: Voice) -> None:
-    response = post(api, voice="Ada", deadline="2020-01-01T00:00:00Z")
-
-    assert (response.status_code, response.json()["code"]) == (400, "deadline_past")
 
 
 def test_repeated_request_is_answered_although_its_deadline_has_passed(

@@ -16,14 +16,20 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.conf import settings
 from django.db import connection
 from django.db.models import Q, QuerySet
 
 from synth.models import Export, RenderJob, Segment
-from synth.transitions.claims import SegmentClaim, claim_segments, claimable_segments, note_claims
+from synth.transitions.claims import (
+    INTERACTIVE,
+    SegmentClaim,
+    claim_segments,
+    claimable_segments,
+    note_claims,
+)
 from synth.transitions.files import EXPORT_PRIORITY
 from ttsweb import leases
 from ttsweb.leases import LOSSES_BESIDE_OTHERS
@@ -41,23 +47,6 @@ _TOGETHER = (Kind.SEGMENT, Kind.EXPORT)  # many claims share a run
 _KILLERS = tuple(kind for kind in Kind if kind.may_kill)  # a suspect one runs beside no other
 
 
-class ExportRow(NamedTuple):
-    """What is looked at of an export that waits."""
-
-    pk: uuid.UUID
-    priority: int
-    kind: str | None  # of its job; None of a zip
-    segments: int | None
-    attempts: int
-    losses: int
-
-    @property
-    def is_short(self) -> bool:
-        """Return whether this file may share a run with others."""
-        is_text = self.kind == RenderJob.Kind.SPEECH and not (self.attempts or self.losses)
-        return is_text and (self.segments or 0) <= MOST_SEGMENTS_TOGETHER
-
-
 def take_work(process: WorkerProcess) -> int:
     """Claim whatever this process has a use for; return how many rows."""
     _take_suspect(process)
@@ -65,7 +54,6 @@ def take_work(process: WorkerProcess) -> int:
 
 
 def _performed(process: WorkerProcess) -> list[Kind]:
-    """Return the kinds of work that this process does, engine's first."""
     has_engine = process.has_engine_role and process.host.is_ready
     return [kind for kind in WORKS if (has_engine if kind.needs_engine else process.has_cpu_role)]
 
@@ -97,17 +85,17 @@ def take_segments(process: WorkerProcess) -> int:
         if not room.interactive:
             return 0
         claims: list[HeldClaim] = []
+        last = _last_attempt()
         limit, suspects = _held_limit(process)
         process.is_careful = limit is not None
         if limit is not None:
             room = _small_room(process, limit)
             if suspects and room.any_class:
                 few = Room(room.any_class, 0)
-                last = _last_attempt()
                 claims = _claim_segments(process, few, ids=suspects, attempts_below=last)
                 room = _small_room(process, limit)
         if room.interactive:
-            claims += _claim_segments(process, room, attempts_below=_last_attempt(), losses_below=1)
+            claims += _claim_segments(process, room, losses_below=1, attempts_below=last)
     return _start(process, claims)
 
 
@@ -150,17 +138,14 @@ def _take_exports(process: WorkerProcess) -> int:
         waiting = WORKS[Kind.EXPORT].waiting().filter(losses__lt=LOSSES_BESIDE_OTHERS)
         waiting = waiting.annotate(priority=EXPORT_PRIORITY)
         if room == 1 and worker_process.WORKER_THREADS > 1:
-            waiting = waiting.filter(priority=RenderJob.Priority.INTERACTIVE)
+            waiting = waiting.filter(priority=INTERACTIVE)
         priority, chosen = _files_together(waiting, room)
         claimable = WORKS[Kind.EXPORT].waiting()
         made = leases.claim(claimable, chosen, worker=process.name) if chosen else []
         if not made:
             break
-        claims = [
-            process.held.add(Kind.EXPORT, claim.pk, claim.token, priority=priority)
-            for claim in made
-        ]
-        taken += _start(process, claims)
+        add = partial(process.held.add, Kind.EXPORT, priority=priority)
+        taken += _start(process, [add(claim.pk, claim.token) for claim in made])
     return taken
 
 
@@ -171,16 +156,19 @@ def _files_together(waiting: QuerySet[Export], room: int) -> tuple[int, list[uui
     before goes alone: it may be what ended the worker then.
     """
     columns = "pk", "priority", "job__kind", "job__segments_total", "attempts", "losses"
-    rows = [ExportRow(*row) for row in waiting.values_list(*columns)[: room * MOST_FILES_TOGETHER]]
+    rows = list(waiting.values_list(*columns)[: room * MOST_FILES_TOGETHER])
     if not rows:
         return 0, []
-    first = rows[0]
-    short = list(
-        itertools.takewhile(lambda row: row.is_short and row.priority == first.priority, rows)
-    )
-    is_urgent = first.priority == RenderJob.Priority.INTERACTIVE
+    first, priority, *_ = rows[0]
+    short: list[uuid.UUID] = []
+    for pk, own_priority, kind, segments, attempts, losses in rows:
+        is_tried = attempts or losses or own_priority != priority
+        if is_tried or kind != RenderJob.Kind.SPEECH or segments > MOST_SEGMENTS_TOGETHER:
+            break
+        short.append(pk)
+    is_urgent = priority == INTERACTIVE
     most = math.ceil(len(short) / room) if is_urgent else MOST_FILES_TOGETHER
-    return first.priority, [row.pk for row in short[:most]] or [first.pk]
+    return priority, short[:most] or [first]
 
 
 def _start(process: WorkerProcess, claims: list[HeldClaim]) -> int:
@@ -194,7 +182,6 @@ def _start(process: WorkerProcess, claims: list[HeldClaim]) -> int:
 
 
 def _run_of(claim: HeldClaim) -> Any:
-    """Return what is equal for claims that go in one run."""
     if claim.kind is Kind.SEGMENT:
         return claim.priority
     return claim.kind if claim.kind in _TOGETHER else claim.pk
@@ -258,8 +245,7 @@ def _suspect_segment(process: WorkerProcess, suspect: Q) -> int | None:
     Mostly two cheap looks say that none is.
     """
     queued = Segment.objects.filter(status=Segment.Status.QUEUED)
-    # `losses__gt=0` is the condition of the index, which SQLite does not infer from the other one.
-    lost = queued.filter(losses__gt=0, losses__gte=LOSSES_BESIDE_OTHERS)
+    lost = queued.filter(losses__gt=0, losses__gte=LOSSES_BESIDE_OTHERS)  # as for other kinds
     if not queued.filter(attempts__gte=_last_attempt()).exists() and not lost.exists():
         return None
     codec = process.host.engine.codec_fingerprint
@@ -296,30 +282,19 @@ def _small_room(process: WorkerProcess, limit: int) -> Room:
     much room again.
     """
     held = process.held.of(Kind.SEGMENT)
-    interactive = RenderJob.Priority.INTERACTIVE
-    num_interactive = sum(1 for claim in held if claim.priority == interactive)
+    num_interactive = sum(claim.priority == INTERACTIVE for claim in held)
     return Room(max(0, limit - len(held)), max(0, limit - num_interactive))
 
 
 def _claim_segments(
-    process: WorkerProcess,
-    room: Room,
-    *,
-    ids: Sequence[int] | None = None,
-    attempts_below: int | None = None,
-    losses_below: int | None = None,
+    process: WorkerProcess, room: Room, *, ids: Sequence[int] | None = None, **below: int
 ) -> list[HeldClaim]:
     claims: list[SegmentClaim] = []
     held: list[HeldClaim] = []
 
     def hold(made: Sequence[SegmentClaim]) -> None:
         claims.extend(made)
-        held.extend(
-            process.held.add(
-                Kind.SEGMENT, claim.pk, claim.token, job_id=claim.job_id, priority=claim.priority
-            )
-            for claim in made
-        )
+        held.extend(process.held.add(Kind.SEGMENT, **vars(claim)) for claim in made)
 
     try:
         claim_segments(
@@ -328,9 +303,8 @@ def _claim_segments(
             interactive_limit=room.interactive,
             codec_fingerprint=process.host.engine.codec_fingerprint,
             ids=ids,
-            attempts_below=attempts_below,
-            losses_below=losses_below,
             hold=hold,
+            **below,
         )
     except DATABASE_AWAY:
         if not held:
@@ -343,7 +317,6 @@ def _claim_segments(
 
 
 def _note_later(claims: Sequence[SegmentClaim]) -> None:
-    """Note claims once the database is back."""
     try:
         retry_while_away(partial(note_claims, claims))
     finally:

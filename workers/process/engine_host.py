@@ -47,7 +47,6 @@ class EngineHost:
 
     @property
     def is_ready(self) -> bool:
-        """Return whether the engine is loaded and warm."""
         return self._engine is not None
 
     @property

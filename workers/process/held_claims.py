@@ -56,7 +56,6 @@ class HeldClaim:
 
     @property
     def fence(self) -> Claim:
-        """Return what fences writes to the row."""
         return Claim(self.pk, self.token)
 
     def abandon(self) -> None:
@@ -87,17 +86,9 @@ class HeldClaims:
         self._unrendered: set[HeldClaim] = set()  # segments that the engine has still to do
         self._lock = threading.Lock()
 
-    def add(
-        self,
-        kind: Kind,
-        pk: Any,
-        token: uuid.UUID,
-        *,
-        job_id: uuid.UUID | None = None,
-        priority: int = 0,
-    ) -> HeldClaim:
+    def add(self, kind: Kind, pk: Any, token: uuid.UUID, **of_segment: Any) -> HeldClaim:
         """Note a claim just won; from now on it is renewed."""
-        claim = HeldClaim(kind, pk, token, job_id, priority)
+        claim = HeldClaim(kind, pk, token, **of_segment)
         with self._lock:
             self._claims.add(claim)
             if kind is Kind.SEGMENT:
@@ -135,24 +126,15 @@ class HeldClaims:
             return [claim for claim in self._claims if claim.kind in kinds]
 
     def count(self, *kinds: Kind) -> int:
-        """Return how many claims of some kinds are held."""
         return len(self.of(*kinds))
 
     def count_of_job(self, job_id: uuid.UUID | None) -> int:
         """Return how many segments of a job are held."""
-        with self._lock:
-            return sum(
-                claim.kind is Kind.SEGMENT and claim.job_id == job_id for claim in self._claims
-            )
+        return sum(claim.job_id == job_id for claim in self.of(Kind.SEGMENT))
 
     def has_interactive(self) -> bool:
         """Return whether a segment or an export is held that somebody waits for."""
-        with self._lock:
-            return any(
-                claim.priority == 0
-                for claim in self._claims
-                if claim.kind in (Kind.SEGMENT, Kind.EXPORT)
-            )
+        return any(claim.priority == 0 for claim in self.of(Kind.SEGMENT, Kind.EXPORT))
 
     def __len__(self) -> int:
         with self._lock:

@@ -42,35 +42,29 @@ class Heartbeat:
         A busy engine whose step counter stood still for a whole lease renews nothing that depends
         on it: its leases run out and another worker takes over. If it hangs on, the process ends.
         """
-        self._still_beats = self._still_beats + 1 if self._engine_stands_still() else 0
-        self._report_stillness()
-        for kind in Kind:
-            if not kind.needs_engine or self._still_beats < STILL_BEATS:
-                self._renew(kind)
-
-    def _engine_stands_still(self) -> bool:
-        if not self.process.host.is_ready:
-            return False
-        engine = self.process.host.engine
-        steps, self._last_steps = self._last_steps, engine.steps
-        return engine.is_busy and steps == engine.steps
-
-    def _report_stillness(self) -> None:
+        stands_still = False
+        if self.process.host.is_ready:
+            engine = self.process.host.engine
+            steps, self._last_steps = self._last_steps, engine.steps
+            stands_still = engine.is_busy and steps == engine.steps
+        self._still_beats = self._still_beats + 1 if stands_still else 0
         if self._still_beats >= HUNG_BEATS:
             end_process("the engine does not respond; a supervisor can start this worker again")
         is_still = self._still_beats >= STILL_BEATS
         sentence = "The engine is busy but makes no progress." if is_still else ""
         if self.process.status.trouble("engine", sentence) and is_still:
             logger.error("engine makes no progress: beats=%d", self._still_beats)
+        for kind in Kind:
+            if not (kind.needs_engine and is_still):
+                self._renew(kind)
 
     def _renew(self, kind: Kind) -> None:
         claims = self.process.held.of(kind)
         if not claims:
             return
         rows = kind.model._default_manager.filter(pk__in=[claim.pk for claim in claims])
-        ours = leases.renew(
-            rows, [claim.token for claim in claims], lease_seconds=settings.LEASE_SECONDS
-        )
+        tokens = [claim.token for claim in claims]
+        ours = leases.renew(rows, tokens, lease_seconds=settings.LEASE_SECONDS)
         for claim in claims:
             if claim.pk not in ours and not claim.is_lost:
                 logger.info("claim lost: %s %s", kind.label, claim.pk)
@@ -114,13 +108,10 @@ class LoopThread(threading.Thread):
         return self.failures > 3 and time.monotonic() - self.failing_since > seconds
 
     def run(self) -> None:
-        """Loop; see the class."""
         while not self._stopper.is_set():
             self._run_step()
-            if self._wake is None:
-                self._stopper.wait(self._seconds)
-            else:
-                self._wake.wait(self._seconds)
+            (self._wake or self._stopper).wait(self._seconds)
+            if self._wake is not None:
                 self._wake.clear()
         connection.close()
 
@@ -132,9 +123,8 @@ class LoopThread(threading.Thread):
                 self.failing_since = time.monotonic()
             self.failures += 1
             if isinstance(error, DATABASE_AWAY):
-                logger.warning(
-                    "%s: the database does not answer: %s", self.name, str(error).strip()
-                )
+                reason = str(error).strip()
+                logger.warning("%s: the database does not answer: %s", self.name, reason)
             else:
                 logger.exception("%s failed; it continues", self.name)
             connection.close()
@@ -177,11 +167,10 @@ class Pump:
         is_look_due = is_look_due or self.process.is_isolating  # until what runs alone has ended
         if is_look_due:
             self._next_look = now + settings.PUMP_SECONDS
-        if self.process.may_claim:
-            if is_look_due:
-                take_work(self.process)
-            elif self.process.has_engine_role:
-                take_segments(self.process)
+        if self.process.may_claim and is_look_due:
+            take_work(self.process)
+        elif self.process.may_claim and self.process.has_engine_role:
+            take_segments(self.process)
         if now >= self._next_status:
             self._next_status = now + STATUS_SECONDS
             self.process.status.write(figures=figures(self.process))
@@ -215,8 +204,8 @@ def watch_disk(process: WorkerProcess) -> None:
     free = shutil.disk_usage(folder).free
     if free < settings.MIN_FREE_BYTES:
         process.pause_claims(
-            f"No new work is started: the storage's disk has {free / 1000000.0:.0f} MB "
-            f"left, and it needs {settings.MIN_FREE_BYTES / 1000000.0:.0f} MB. "
+            f"No new work is started: the storage's disk has {free / 1e6:.0f} MB "
+            f"left, and it needs {settings.MIN_FREE_BYTES / 1e6:.0f} MB. "
             "Free some space; the worker then continues by itself."
         )
     elif process.pause_is_over and process.status.trouble("disk"):

@@ -162,33 +162,32 @@ def run_worker(
         The exit status: 0 after a stop that was asked for, 1 when the engine could not be loaded.
     """
     stop, end_now, finished = threading.Event(), threading.Event(), threading.Event()
-    _install_signals(process, stop, end_now)
+    stopping = process.stopping
+
+    def handle(number: int, frame: Any) -> None:
+        (end_now if stop.is_set() else stop).set()  # a second signal cuts the end short
+        process.look_for_work()
+
+    signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGINT, handle)
+
+    def loop(name: str, step: Callable[[], None], seconds: float, **how: Any) -> LoopThread:
+        thread = LoopThread(name, step, seconds=seconds, **{"stop": finished} | how)
+        thread.start()
+        return thread
+
     beat_seconds = settings.LEASE_SECONDS / BEATS_PER_LEASE
-    heart = LoopThread("heartbeat", Heartbeat(process).beat, seconds=beat_seconds, stop=finished)
-    status = LoopThread("status", _status_step(process), seconds=STATUS_SECONDS, stop=finished)
-    heart.start()
-    status.start()
+    heart = loop("heartbeat", Heartbeat(process).beat, beat_seconds)
+    loop("status", partial(_report_until_ready, process), STATUS_SECONDS)
     if not _prepare(process, stop, announce):
         return _stop_early(process, stop)
     worker_process.set_current_process(process)
-    pump = LoopThread(
-        "pump",
-        Pump(process, heart).step,
-        seconds=settings.PUMP_SECONDS,
-        stop=process.stopping,
-        wake=process.wake,
-    )
-    sweeper = LoopThread(
-        "sweep", _sweep_step(process), seconds=settings.SWEEP_SECONDS / 2, stop=process.stopping
-    )
+    pump = Pump(process, heart)
+    loop("pump", pump.step, settings.PUMP_SECONDS, stop=stopping, wake=process.wake)
+    loop("sweep", partial(_sweep, process), settings.SWEEP_SECONDS / 2, stop=stopping)
     # On its own: a claim or a full disk must not keep it waiting, nor a drain.
-    stopper = LoopThread(
-        "stop", partial(stop_unwanted, process), seconds=STOP_SECONDS, stop=finished
-    )
+    loop("stop", partial(stop_unwanted, process), STOP_SECONDS)
     consumer = Consumer(name=process.name, queues=queues, concurrency=concurrency)
-    pump.start()
-    sweeper.start()
-    stopper.start()
     consumer.start()
     announce(f"worker {process.name} ready: role={process.role} queues={','.join(queues)}")
     while not stop.wait(SIGNAL_SECONDS):
@@ -200,19 +199,6 @@ def run_worker(
     drain(process, end_now=end_now)
     finished.set()
     return 0
-
-
-def _install_signals(
-    process: WorkerProcess, stop: threading.Event, end_now: threading.Event
-) -> None:
-    """Make the first signal stop the worker and a second one cut its end short."""
-
-    def handle(number: int, frame: Any) -> None:
-        (end_now if stop.is_set() else stop).set()
-        process.look_for_work()
-
-    signal.signal(signal.SIGTERM, handle)
-    signal.signal(signal.SIGINT, handle)
 
 
 def _prepare(
@@ -229,7 +215,13 @@ def _prepare(
             retry_while_away(lambda: sweep.free_own(process.name), seconds=FOREVER)
             retry_while_away(sweep.start_clock, seconds=FOREVER)
             if process.has_engine_role:
-                _start_engine(process)
+                process.status.state = State.WARMING
+                process.speech.start()
+                engine = process.host.start()
+                process.status.describe_engine(engine)
+                codec = engine.codec_fingerprint
+                reopen = partial(sweep.reopen_stale, process.name, codec)
+                retry_while_away(reopen, seconds=FOREVER)
                 retry_while_away(lambda: note_last_losses(process), seconds=FOREVER)
             process.status.state = State.READY
             retry_while_away(process.status.write, seconds=FOREVER)
@@ -250,18 +242,7 @@ def _prepare(
     return not failure and not stop.is_set()
 
 
-def _start_engine(process: WorkerProcess) -> None:
-    process.status.state = State.WARMING
-    process.speech.start()
-    engine = process.host.start()
-    process.status.describe_engine(engine)
-    retry_while_away(
-        lambda: sweep.reopen_stale(process.name, engine.codec_fingerprint), seconds=FOREVER
-    )
-
-
 def _stop_early(process: WorkerProcess, stop: threading.Event) -> int:
-    """Say good-bye before any work was taken."""
     if stop.is_set():
         process.status.state = State.STOPPED
     try:
@@ -271,67 +252,52 @@ def _stop_early(process: WorkerProcess, stop: threading.Event) -> int:
     return 0 if stop.is_set() else 1
 
 
-def _status_step(process: WorkerProcess) -> Callable[[], None]:
-    """Return a step that keeps the status row fresh while there is no pump to do it."""
-
-    def step() -> None:
-        if process.status.state is not State.READY:
-            process.status.write()
-
-    return step
+def _report_until_ready(process: WorkerProcess) -> None:
+    """Keep the status row fresh while there is no pump to do it."""
+    if process.status.state is not State.READY:
+        process.status.write()
 
 
-def _sweep_step(process: WorkerProcess) -> Callable[[], None]:
-    """Return the sweep's step: a round if it is due, then the voices of other codecs."""
-
-    def step() -> None:
-        sweep.sweep_if_due()
-        if process.host.is_ready:
-            sweep.reopen_stale(process.name, process.host.engine.codec_fingerprint)
-
-    return step
+def _sweep(process: WorkerProcess) -> None:
+    """Do a round of the sweep if it is due, then open the voices of other codecs again."""
+    sweep.sweep_if_due()
+    if process.host.is_ready:
+        sweep.reopen_stale(process.name, process.host.engine.codec_fingerprint)
 
 
 def run(command: BaseCommand, options: dict[str, Any]) -> None:
     """Work until SIGTERM or SIGINT, then end the process whatever its threads do."""
     role = options["role"]
     queues = _queues(options["queues"], role)
-    concurrency = options["concurrency"]
-    if concurrency is None:
-        concurrency = WORKER_THREADS
+    given = options["concurrency"]
+    concurrency = WORKER_THREADS if given is None else given
     if concurrency < 1:
         raise CommandError("--concurrency must be at least 1")
     try:
-        lock = lock_name(
-            settings.DATA_DIR / FOLDER,
-            options["name"] or default_name(role),
-            is_fixed=bool(options["name"]),
-        )
+        name = options["name"] or default_name(role)
+        lock = lock_name(settings.DATA_DIR / FOLDER, name, is_fixed=bool(options["name"]))
     except NameTakenError as error:
         raise CommandError(str(error)) from error
     process = WorkerProcess(name=lock.name, role=role)
     process.status.note_start = lock.note
-    status = run_worker(
-        process, queues=queues, concurrency=concurrency, announce=partial(_announce, command)
-    )
+
+    def announce(line: str) -> None:
+        command.stdout.write(line)
+        command.stdout.flush()
+
+    status = run_worker(process, queues=queues, concurrency=concurrency, announce=announce)
     logging.shutdown()
     sys.stdout.flush()
     os._exit(status)  # threads that hang, in a broker or an engine, must not hold it up
 
 
-def _announce(command: BaseCommand, line: str) -> None:
-    command.stdout.write(line)
-    command.stdout.flush()
-
-
 def _queues(given: str, role: str) -> list[str]:
-    """Return the queues to consume, which must be some of the role's."""
     queues = [name.strip() for name in given.split(",") if name.strip()] or list(ROLES[role])
     unknown = sorted(set(queues) - set(ROLES[role]))
     if unknown:
+        served = ", ".join(ROLES[role])
         raise CommandError(
-            f"the role {role} does not serve {', '.join(unknown)}; its queues are "
-            f"{', '.join(ROLES[role])}"
+            f"the role {role} does not serve {', '.join(unknown)}; its queues are {served}"
         )
     return queues
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import fcntl
+import itertools
 import os
 import platform
 import re
@@ -64,7 +65,6 @@ class StatusReport:
 
     @property
     def detail(self) -> str:
-        """Return all that goes wrong at the moment, in sentences."""
         with self._lock:
             return " ".join(sentence for sentence in self._trouble.values() if sentence)
 
@@ -74,22 +74,18 @@ class StatusReport:
         Raises:
             OperationalError, InterfaceError: the database is away.
         """
-        with self._writing:  # two threads that make the row at once would collide
-            self._write(figures)
-
-    def _write(self, figures: dict[str, Any] | None) -> None:
         now = leases.database_now()
         columns = self._columns | {"state": self.state, "detail": self.detail, "last_seen_at": now}
         if figures is not None:
             columns["figures"] = figures
-        if not self._is_started:
-            columns["started_at"] = now
-        changed = WorkerStatus.objects.filter(pk=self.name).update(**columns)
-        if not changed:
-            WorkerStatus.objects.create(name=self.name, **({"started_at": now} | columns))
-        if not self._is_started and self.note_start is not None:
-            self.note_start(start_of(now))
-        self._is_started = True
+        with self._writing:  # two threads that make the row at once would collide
+            if not self._is_started:
+                columns["started_at"] = now
+            if not WorkerStatus.objects.filter(pk=self.name).update(**columns):
+                WorkerStatus.objects.create(name=self.name, **({"started_at": now} | columns))
+            if not self._is_started and self.note_start is not None:
+                self.note_start(start_of(now))
+            self._is_started = True
 
 
 WINDOW_SECONDS = 30.0
@@ -142,7 +138,6 @@ class NameLock:
         os.pwrite(self._descriptor, start.encode(), 0)
 
     def release(self) -> None:
-        """Give the name up."""
         os.close(self._descriptor)
 
 
@@ -166,8 +161,7 @@ def lock_name(folder: Path, name: str, *, is_fixed: bool) -> NameLock:
             "most 100 characters)"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    number = 1
-    while True:
+    for number in itertools.count(1):
         candidate = name if number == 1 else f"{name}-{number}"
         descriptor = os.open(folder / f"{candidate}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         if _is_locked(descriptor, tries=TRIES if is_fixed else 1):
@@ -178,7 +172,7 @@ def lock_name(folder: Path, name: str, *, is_fixed: bool) -> NameLock:
                 f"a worker named {name!r} is already running; stop it, or give this one "
                 "another name"
             )
-        number += 1
+    raise AssertionError  # some name is free
 
 
 @contextmanager
@@ -194,17 +188,14 @@ def held_if_ended(folder: Path, name: str, start: str) -> Iterator[bool]:
         yield False
         return
     try:
-        yield _is_free(descriptor, start)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        is_free = True
+    except BlockingIOError:
+        is_free = False
+    try:
+        yield is_free and os.read(descriptor, 200).decode(errors="replace") == start
     finally:
         os.close(descriptor)
-
-
-def _is_free(descriptor: int, start: str) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return os.read(descriptor, 200).decode(errors="replace") == start
 
 
 def _is_locked(descriptor: int, *, tries: int) -> bool:

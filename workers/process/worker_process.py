@@ -128,22 +128,18 @@ class WorkerProcess:
 
     @property
     def has_engine_role(self) -> bool:
-        """Return whether this worker encodes and renders."""
         return RENDER in ROLES[self.role]
 
     @property
     def has_cpu_role(self) -> bool:
-        """Return whether this worker makes files."""
         return CPU in ROLES[self.role]
 
     @property
     def may_claim(self) -> bool:
-        """Return whether new work may be taken at this moment."""
         return not self.stopping.is_set() and self.pause_is_over
 
     @property
     def pause_is_over(self) -> bool:
-        """Return whether no pause of claiming is running."""
         return time.monotonic() >= self._paused_until
 
     def pause_claims(

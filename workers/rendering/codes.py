@@ -82,7 +82,9 @@ def unpack_codes(content: bytes, expected: Mapping[str, str]) -> CodesArray:
         CodesObjectError: it is not that.
     """
     try:
-        metadata = _metadata(content)
+        (length,) = _LENGTH.unpack_from(content)  # of a header in JSON
+        header = json.loads(content[_LENGTH.size : _LENGTH.size + length])
+        metadata: dict[str, str] = header.get("__metadata__", {})
         codes = load(content)["codes"]
     except (SafetensorError, KeyError, ValueError, struct.error) as error:
         raise CodesObjectError(f"the object cannot be read: {type(error).__name__}") from error
@@ -93,14 +95,6 @@ def unpack_codes(content: bytes, expected: Mapping[str, str]) -> CodesArray:
         raise CodesObjectError(f"it holds {codes.dtype} {codes.shape}, not int16 [K, T]")
     codes.setflags(write=False)  # many segments share one array
     return codes
-
-
-def _metadata(content: bytes) -> dict[str, str]:
-    """Return the texts of a safetensors header: a length, then JSON."""
-    (length,) = _LENGTH.unpack_from(content)
-    header = json.loads(content[_LENGTH.size : _LENGTH.size + length])
-    found: dict[str, str] = header.get("__metadata__", {})
-    return found
 
 
 # Clip fingerprint, codec fingerprint, tenant: content, so nothing goes stale; and nobody gets codes
@@ -128,7 +122,6 @@ class CodesCache:
 
     @property
     def num_bytes(self) -> int:
-        """Return the size of all codes held."""
         return self._num_bytes
 
     def __len__(self) -> int:
@@ -274,12 +267,15 @@ class CodesLookup:
         keep: bool,
         encode: Callable[[], EncoderRun],
     ) -> CodesArray:
-        """Run the encoder under our claim and publish what it gave, or give the claim back."""
         epoch, key = self.cache.epoch, ""
         try:
             codes, resampler = encode()
             codes.setflags(write=False)
-            key = _store(clip, row.codec_fingerprint, codes, resampler)
+            names = {"clip": clip.fingerprint, "codec": row.codec_fingerprint}
+            content = pack_codes(codes, **names, resampler=resampler)
+            # A new object, which no deletion of an earlier one can hit.
+            name = f"codes/{clip.fingerprint}/{row.codec_fingerprint[:16]}-{uuid.uuid4().hex}"
+            key = default_storage.save(f"{name}.safetensors", ContentFile(content))
             published = transitions.finish_codes(
                 row, token, key=key, frames=codes.shape[1], resampler=resampler
             )
@@ -321,10 +317,3 @@ class CodesLookup:
     def _count_hit(self, where: str, clip: StoredClip) -> None:
         self.counters.add(where)
         logger.debug("%s: clip=%s", where, clip.fingerprint[:12])
-
-
-def _store(clip: StoredClip, codec: str, codes: CodesArray, resampler: str) -> str:
-    """Write a new object and return its key, which no deletion of an earlier one can hit."""
-    content = pack_codes(codes, clip=clip.fingerprint, codec=codec, resampler=resampler)
-    name = f"codes/{clip.fingerprint}/{codec[:16]}-{uuid.uuid4().hex}.safetensors"
-    return default_storage.save(name, ContentFile(content))

@@ -69,7 +69,6 @@ def _encode_clips(process: WorkerProcess, claim: HeldClaim) -> None:
 def _encode_clip(
     process: WorkerProcess, claim: HeldClaim, clip: ReferenceClip, *, keep: bool
 ) -> int:
-    """Return the frames of one clip's codes, encoding it if nobody has."""
     if process.codes is None:
         raise RuntimeError("a worker without an engine was asked to encode")
     engine, stored = process.host.engine, clip.stored
@@ -115,18 +114,13 @@ def _keep_what_was_used(stored: StoredClip, decoded: DecodedClip) -> None:
 
 
 def _announce_segments(version_id: uuid.UUID) -> None:
-    """Send messages for segments that waited for this version."""
-    waiting = Segment.objects.filter(
-        job__voices__version=version_id,
-        job__status__in=UNFINISHED,
-        status=Segment.Status.QUEUED,
-    )
+    queued = Segment.objects.filter(job__status__in=UNFINISHED, status=Segment.Status.QUEUED)
+    waiting = queued.filter(job__voices__version=version_id)
     ids = waiting.order_by("job__created_at", "pk").values_list("pk", flat=True)
     enqueue(Kind.SEGMENT, list(ids[:SEGMENTS_ANNOUNCED]))
 
 
 def _settle_known(claim: HeldClaim, error: Exception) -> bool | None:
-    """Settle the errors that only voice versions have."""
     if isinstance(error, ClipBusyError):
         return errors.wait(claim, seconds=BUSY_DELAY_SECONDS)
     if isinstance(error, ClipError):

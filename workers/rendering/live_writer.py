@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import soundfile
@@ -28,7 +29,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from synth.contract import AudioArray, SegmentAudio
 from synth.formats import BOOK_FORMATS, LIVE_FORMATS
-from synth.models import LiveChunk, RenderJob, Segment, SweepTurn, Take
+from synth.models import LiveChunk, RenderJob, Segment, SweepTurn
 from ttsweb import leases
 from voices.objects import delete_objects
 from workers.audio.filters import push, ready, resampling_graph
@@ -101,17 +102,9 @@ class Cutter:
         return self._piece(self._left, is_last=True)
 
     def _piece(self, samples: AudioArray, *, is_last: bool) -> Piece:
-        piece = Piece(
-            self.job_id,
-            self.segment_id,
-            self.attempt,
-            self._index,
-            samples,
-            self._sample_rate,
-            is_last,
-        )
+        names, index = (self.job_id, self.segment_id, self.attempt), self._index
         self._index += 1
-        return piece
+        return Piece(*names, index, samples, self._sample_rate, is_last)
 
 
 class Resampler:
@@ -260,7 +253,6 @@ class LiveWriter:
                 logger.debug("live audio is not written, as the worker is stopping")
 
     def _run(self) -> None:
-        """Write until nothing waits."""
         while True:
             with self._lock:
                 waiting, self._waiting = self._waiting, []
@@ -354,17 +346,10 @@ def missing() -> QuerySet[Segment]:
     job_ids = list(heard.values_list("pk", flat=True))
     own = LiveChunk.objects.filter(segment=OuterRef("pk"), attempt=OuterRef("take_id"))
     being_written = Q(Exists(own), finished_at__gt=leases.database_now() - WRITING)
-    return (
-        Segment.objects.filter(
-            ~Exists(own.filter(is_last=True)),
-            status=Segment.Status.DONE,
-            take__isnull=False,
-            job__in=job_ids,
-        )
-        .exclude(being_written)
-        .order_by("job__priority", "chapter__index", "index", "pk")
-        .defer("job__text")  # of a book it is long
-    )
+    done = Segment.objects.filter(status=Segment.Status.DONE, take__isnull=False)
+    rows = done.filter(~Exists(own.filter(is_last=True)), job__in=job_ids).exclude(being_written)
+    ordered = rows.order_by("job__priority", "chapter__index", "index", "pk")
+    return ordered.defer("job__text")  # of a book it is long
 
 
 def fill_missing(stopping: threading.Event) -> int:
@@ -406,27 +391,19 @@ def fill_segment(segment: Segment) -> None:
         return
     rows = LiveChunk.objects.filter(segment=segment, attempt=take.pk)
     listed = set(rows.values_list("index", flat=True))
-    cutter = Cutter(
-        job_id=segment.job_id,
-        segment_id=segment.pk,
-        attempt=take.pk,
-        sample_rate=take.sample_rate,
-        heard_rate=heard_rate(segment.job.format, segment.job.sample_rate),
-    )
+    rate = heard_rate(segment.job.format, segment.job.sample_rate)
+    names: dict[str, Any] = {"job_id": segment.job_id, "segment_id": segment.pk}
+    names |= {"attempt": take.pk, "sample_rate": take.sample_rate, "heard_rate": rate}
+    cutter = Cutter(**names)
     try:
-        _fill(cutter, take, listed)
+        with default_storage.open(take.audio_key) as file, soundfile.SoundFile(file) as audio:
+            for block in audio.blocks(BLOCK_SAMPLES, dtype="float32"):
+                _store(cutter.push(block), listed)
+            _store([cutter.end()], listed)
     except (FileNotFoundError, soundfile.LibsndfileError):
-        logger.warning(
-            "live audio ends early, as a take's audio is no longer stored: segment=%s", segment.pk
-        )
+        sentence = "live audio ends early, as a take's audio is no longer stored: segment=%s"
+        logger.warning(sentence, segment.pk)
         _store([cutter.end()], set())
-
-
-def _fill(cutter: Cutter, take: Take, listed: set[int]) -> None:
-    with default_storage.open(take.audio_key) as file, soundfile.SoundFile(file) as audio:
-        for block in audio.blocks(BLOCK_SAMPLES, dtype="float32"):
-            _store(cutter.push(block), listed)
-        _store([cutter.end()], listed)
 
 
 def _store(pieces: list[Piece], listed: set[int]) -> None:

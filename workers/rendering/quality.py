@@ -90,7 +90,6 @@ def measure_rendering(codes: CodesArray, audio: AudioArray, sample_rate: int) ->
 
 
 def _per_frame(is_active: Bools, frames: int) -> Bools:
-    """Return for each frame whether it is heard, from the windows of its audio."""
     places = np.arange(frames) * len(is_active) // frames
     found: Bools = is_active[np.minimum(places, len(is_active) - 1)]
     return found
@@ -131,7 +130,6 @@ def _loop_share(semantic: npt.NDArray[np.int16], heard: Bools) -> float:
 
 
 def _longest_run(flags: Bools) -> int:
-    """Return how many flags in a row are set at most."""
     edges = np.flatnonzero(np.concatenate(([True], ~flags, [True])))
     return int(np.diff(edges).max() - 1)
 
@@ -154,7 +152,6 @@ def letters_of(text: str) -> float:
 
 
 def num_cues(text: str) -> int:
-    """Return how many cues in brackets a text has, such as `[laugh]`: each may take its time."""
     return len(_BRACKET.findall(text))
 
 
@@ -248,7 +245,6 @@ class Check:
 
     @property
     def is_flagged(self) -> bool:
-        """Return whether the value is on the wrong side of its limit."""
         return self.value < self.limit if self.is_least else self.value > self.limit
 
     @property

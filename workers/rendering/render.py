@@ -76,8 +76,7 @@ def begin_segments(process: WorkerProcess, claims: Sequence[HeldClaim]) -> None:
             reused.append((claim, takes[request.content_key]))
         else:
             asked.append((claim, request))
-    for claim, take in _begin_takes(process, asked):
-        reused.append((claim, take))
+    reused += _begin_takes(process, asked)
     _finish(process, reused, is_reused=True)
 
 
@@ -121,8 +120,7 @@ def _submit(process: WorkerProcess, claim: HeldClaim, request: RenderRequest) ->
         process.held.drop(claim)
         return
     process.spoken.note(request.clips, request.spec.references)
-    future = _ask(process, claim, request)
-    claim.future = future
+    future = claim.future = _ask(process, claim, request)
     if claim.is_lost or process.handing_back.is_set():
         claim.stop()
     future.add_done_callback(lambda done: process.note_rendered(Rendered(claim, request, done)))
@@ -134,13 +132,8 @@ def _ask(process: WorkerProcess, claim: HeldClaim, request: RenderRequest) -> Fu
     if not request.is_live or claim.job_id is None:
         return engine.submit(request.spec, priority=request.priority)
     claim.take_id = uuid.uuid4()
-    cutter = Cutter(
-        job_id=claim.job_id,
-        segment_id=claim.pk,
-        attempt=claim.take_id,
-        sample_rate=engine.sample_rate,
-        heard_rate=request.heard_rate,
-    )
+    names = {"job_id": claim.job_id, "segment_id": claim.pk, "attempt": claim.take_id}
+    cutter = Cutter(**names, sample_rate=engine.sample_rate, heard_rate=request.heard_rate)
     heard = HeardSegment(process.live, cutter)
     future = engine.submit(request.spec, priority=request.priority, on_audio=heard.take)
     future.add_done_callback(heard.end)
@@ -154,7 +147,12 @@ def settle_rendered(process: WorkerProcess, queue: RenderedQueue) -> None:
         items = queue.take()
         if process.handing_back.is_set():
             return  # the shutdown gives the claims back
-        wanted = [item for item in items if not _drop_lost(process, item.claim)]
+        wanted: list[Rendered] = []
+        for item in items:
+            if item.claim.is_lost:  # whoever has the row now renders it
+                process.held.drop(item.claim)
+            else:
+                wanted.append(item)
         stored: list[tuple[HeldClaim, Take]] = []
         store = process.store_first if queue is process.rendered_first else process.store
         outcomes = store(partial(_store, process), wanted)
@@ -173,13 +171,6 @@ def settle_rendered(process: WorkerProcess, queue: RenderedQueue) -> None:
         raise
     finally:
         queue.end_run()
-
-
-def _drop_lost(process: WorkerProcess, claim: HeldClaim) -> bool:
-    """Forget a claim that is not ours any more: whoever has the row now renders it."""
-    if claim.is_lost:
-        process.held.drop(claim)
-    return claim.is_lost
 
 
 def _store(process: WorkerProcess, item: Rendered) -> Take | Exception | None:
@@ -270,7 +261,6 @@ def _finish_some(
 
 
 def _settle_known(claim: HeldClaim, error: Exception) -> bool | None:
-    """Settle the errors that only segments have."""
     if isinstance(error, CancelledError) or getattr(error, "code", "") == "cancelled":
         return errors.wait(claim)
     if isinstance(error, CodesMissingError):
@@ -378,7 +368,6 @@ def add_takes(stored: Sequence[Take]) -> dict[str, Take]:
 
 
 def drop_stored(stored: Iterable[Take]) -> None:
-    """Delete the objects of takes that got no row."""
     delete_objects([key for take in stored for key in (take.codes_key, take.audio_key)])
 
 

@@ -211,7 +211,6 @@ def _voices_of(
 def _describe_voice(
     version: VoiceVersion, clips: list[ReferenceClip], codes: CodesLookup, codec: str
 ) -> _Spoken | Exception:
-    """Return what the segments of a version share, or why it cannot speak."""
     try:
         reference = _reference(version, clips, codes, codec)
     except (CodesMissingError, EngineError, OSError) as error:

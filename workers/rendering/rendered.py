@@ -53,7 +53,6 @@ class RenderedQueue:
         self._changed = threading.Condition()
 
     def add(self, *items: Rendered, is_urgent: bool) -> None:
-        """Add some; the engine's thread calls this."""
         with self._changed:
             self._items += items
             self._is_urgent = self._is_urgent or is_urgent
@@ -65,7 +64,6 @@ class RenderedQueue:
             self._schedule()
 
     def pop_job(self, job_id: uuid.UUID | None) -> list[Rendered]:
-        """Take back what waits of a job."""
         with self._changed:
             found = [item for item in self._items if item.claim.job_id == job_id]
             self._items = [item for item in self._items if item.claim.job_id != job_id]

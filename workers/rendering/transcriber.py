@@ -16,7 +16,6 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from functools import lru_cache
 from typing import Any, Protocol
 
 from django.conf import settings
@@ -62,7 +61,6 @@ def error_rate(expected: str, heard: str, *, language: str = "") -> float | None
 
 
 def _words(text: str, language: str) -> list[str]:
-    """Return the words that count, in one spelling."""
     spelled = _spell_out(unicodedata.normalize("NFKC", text), language)
     plain = _APOSTROPHES.sub("", spelled.casefold())
     kept = (letter if unicodedata.category(letter)[0] in "LMN" else " " for letter in plain)
@@ -79,14 +77,9 @@ def _spell_out(text: str, language: str) -> str:
 
 
 def _is_blankless(text: str) -> bool:
-    """Say whether half of the letters are of scripts that are written without blanks."""
     letters = [letter for letter in text if unicodedata.category(letter)[0] == "L"]
-    return 2 * sum(map(_has_no_blanks, letters)) > len(letters)
-
-
-@lru_cache(maxsize=4096)
-def _has_no_blanks(letter: str) -> bool:
-    return unicodedata.name(letter, "").startswith(_BLANKLESS)
+    blankless = [one for one in letters if unicodedata.name(one, "").startswith(_BLANKLESS)]
+    return 2 * len(blankless) > len(letters)
 
 
 def _distance(wanted: Sequence[str], found: Sequence[str]) -> int:
@@ -173,7 +166,6 @@ class SpeechCheck:
 
     @property
     def is_on(self) -> bool:
-        """Return whether takes are heard, which is to be done within ASR_SECONDS."""
         return self._transcriber is not None
 
     def start(self) -> None:
@@ -257,5 +249,4 @@ def _call(transcriber: Transcriber, rendered: SegmentAudio, language: str) -> Fu
 
 
 def _storable(text: str) -> str:
-    """Return a text that every database takes."""
     return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8").strip()

@@ -9,14 +9,13 @@ import pytest
 
 from synth.jobs.retry import retry
 from synth.models import Export, RenderJob, Segment
-from synth.transitions.claims import claim_segments
 from synth.transitions.jobs import stop_overdue_jobs
 from synth.transitions.segments import fail_segment
 from tests.factories import (
-    CODEC_FINGERPRINT,
-    claim_row,
+    claim,
     finish_export,
     finish_segment,
+    hold_row,
     make_job,
     make_take,
     make_version,
@@ -25,10 +24,6 @@ from ttsweb import leases
 
 pytestmark = pytest.mark.django_db(transaction=True)
 HOUR = dt.timedelta(hours=1)
-
-
-def claim(limit: int = 10) -> list[Any]:
-    return claim_segments(worker="gpu", limit=limit, codec_fingerprint=CODEC_FINGERPRINT)
 
 
 def pass_deadline() -> None:
@@ -61,8 +56,7 @@ def test_what_is_rendered_becomes_the_file_of_a_partial_job() -> None:
     pass_deadline()
 
     stop_overdue_jobs()
-    export = claim_row(Export, Export.objects.get().pk, worker="cpu")
-    assert export is not None
+    export = hold_row(Export, Export.objects.get().pk, worker="cpu")
     finish_export(export, key="k", size_bytes=1, sha256="e", duration_seconds=1.0)
 
     job.refresh_from_db()
@@ -119,8 +113,7 @@ def test_job_whose_segments_are_all_rendered_gets_its_file_after_all() -> None:
     pass_deadline()
 
     assert stop_overdue_jobs() == 0
-    export = claim_row(Export, Export.objects.get().pk, worker="cpu")
-    assert export is not None
+    export = hold_row(Export, Export.objects.get().pk, worker="cpu")
     finish_export(export, key="k", size_bytes=1, sha256="e", duration_seconds=1.0)
     job.refresh_from_db()
     assert job.status == "succeeded"

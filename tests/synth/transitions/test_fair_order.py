@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from typing import Any
 
 import pytest
 from django.db import connection
@@ -18,10 +17,10 @@ from synth.jobs.submit import submit_job
 from synth.models import ApiKey, LaneTurn, RenderJob, Segment
 from synth.models.keys import lane_of
 from synth.transitions import claims as fair_order
-from synth.transitions.claims import SegmentClaim, claim_segments
+from synth.transitions.claims import SegmentClaim
 from synth.transitions.jobs import cancel_job
 from tests.factories import (
-    CODEC_FINGERPRINT,
+    claim,
     finish_segment,
     make_ended_job,
     make_job,
@@ -42,10 +41,6 @@ BULK = RenderJob.Priority.BULK
 def voice() -> Voice:
     """The voice of all jobs."""
     return make_voice()
-
-
-def claim(limit: int, **options: Any) -> list[SegmentClaim]:
-    return claim_segments(worker="w", limit=limit, codec_fingerprint=CODEC_FINGERPRINT, **options)
 
 
 def lanes_of(claims: list[SegmentClaim]) -> list[str]:

@@ -10,7 +10,7 @@ from pytest_django import Settings
 
 from synth.models import Export, RenderJob
 from synth.transitions.files import claimable_exports, fail_export
-from tests.factories import claim_row, finish_export, make_job
+from tests.factories import claim_row, finish_export, hold_row, make_job
 from ttsweb import leases
 from ttsweb.leases import Claim
 
@@ -32,9 +32,7 @@ def job_of(export: Export) -> RenderJob:
 
 
 def claimed(export: Export, worker: str = "cpu-1") -> Claim:
-    claim = claim_row(Export, export.pk, worker=worker)
-    assert claim is not None
-    return claim
+    return hold_row(Export, export.pk, worker=worker)
 
 
 def test_finished_file_ends_its_job() -> None:

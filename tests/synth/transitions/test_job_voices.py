@@ -9,10 +9,11 @@ from django.utils import timezone
 
 from synth.jobs.retry import RetryRefusedError, check_voice, choose
 from synth.models import RenderJob, Segment
-from synth.transitions.claims import claim_segments, claimable_segments
+from synth.transitions.claims import claimable_segments
 from synth.transitions.jobs import stop_silenced_jobs
 from tests.factories import (
     CODEC_FINGERPRINT,
+    claim,
     finish_segment,
     make_job,
     make_take,
@@ -54,10 +55,6 @@ def voice() -> Voice:
 def job(voice: Voice) -> RenderJob:
     """Somebody else's job of three segments in that voice."""
     return make_job(segments=3, voice=voice, owner=make_user())
-
-
-def claim(limit: int = 1) -> list:  # type: ignore[type-arg]
-    return claim_segments(worker="w1", limit=limit, codec_fingerprint=CODEC_FINGERPRINT)
 
 
 @silencing

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from synth.models import Export, RenderJob, Segment
-from synth.transitions.claims import claim_segments
 from synth.transitions.files import fail_export
 from synth.transitions.jobs import (
     cancel_job,
@@ -18,16 +17,18 @@ from synth.transitions.jobs import (
 )
 from synth.transitions.segments import cancel_segment, fail_segment
 from tests.factories import (
-    CODEC_FINGERPRINT,
+    claim,
     claim_row,
     finish_export,
     finish_segment,
+    hold_row,
     make_ended_job,
     make_job,
     make_take,
     make_version,
 )
 from ttsweb import leases
+from ttsweb.leases import Claim
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]
 
@@ -38,8 +39,8 @@ def statuses(job: RenderJob) -> list[str]:
     return [segment.status for segment in job.segments.all()]
 
 
-def claim(limit: int = 100) -> list[object]:
-    return list(claim_segments(worker="w1", limit=limit, codec_fingerprint=CODEC_FINGERPRINT))
+def claim_file() -> Claim:
+    return hold_row(Export, Export.objects.get().pk, worker="cpu-1")
 
 
 def test_cancelled_queued_job_ends_at_once_and_renders_nothing() -> None:
@@ -55,7 +56,7 @@ def test_cancelled_queued_job_ends_at_once_and_renders_nothing() -> None:
 
 def test_cancelled_running_job_ends_at_once_and_late_results_change_nothing() -> None:
     job = make_job(segments=3)
-    first, second = claim_segments(worker="w1", limit=2, codec_fingerprint=CODEC_FINGERPRINT)
+    first, second = claim(2)
 
     cancel_job(job.pk)
 
@@ -79,23 +80,20 @@ def test_ended_job_is_not_cancelled() -> None:
 
 def test_job_cancelled_while_its_file_is_made_ends_without_one() -> None:
     job = make_job()
-    finish_segment(
-        claim_segments(worker="w1", limit=1, codec_fingerprint=CODEC_FINGERPRINT)[0], make_take()
-    )
-    claim = claim_row(Export, Export.objects.get().pk, worker="cpu-1")
-    assert claim is not None
+    finish_segment(claim()[0], make_take())
+    held = claim_file()
 
     cancel_job(job.pk)
 
     job.refresh_from_db()
     assert job.status == JobStatus.CANCELLED
-    assert not finish_export(claim, key="k", size_bytes=1, sha256="s", duration_seconds=1.0)
+    assert not finish_export(held, key="k", size_bytes=1, sha256="s", duration_seconds=1.0)
     assert not Export.objects.exists()
 
 
 def test_segment_given_back_while_its_job_was_cancelled_is_closed_later() -> None:
     job = make_job()
-    held = claim_segments(worker="w1", limit=1, codec_fingerprint=CODEC_FINGERPRINT)[0]
+    held = claim()[0]
     RenderJob.objects.filter(pk=job.pk).update(cancel_requested=True)  # and no more, being killed
     leases.hand_back(Segment, held)
 
@@ -109,12 +107,10 @@ def test_segment_given_back_while_its_job_was_cancelled_is_closed_later() -> Non
 def make_partial_job() -> RenderJob:
     """Return a job with one done and one failed segment, and its file."""
     job = make_job(segments=2)
-    first, second = claim_segments(worker="w1", limit=2, codec_fingerprint=CODEC_FINGERPRINT)
+    first, second = claim()
     fail_segment(first, code="prompt_too_long", message="Too long.")
     finish_segment(second, make_take())
-    claim = claim_row(Export, Export.objects.get(job=job).pk, worker="cpu-1")
-    assert claim is not None
-    finish_export(claim, key="exports/x", size_bytes=5, sha256="s", duration_seconds=2.0)
+    finish_export(claim_file(), key="exports/x", size_bytes=5, sha256="s", duration_seconds=2.0)
     job.refresh_from_db()
     return job
 
@@ -159,12 +155,8 @@ def test_retried_cancelled_job_runs_again() -> None:
 
 def test_retry_of_a_job_whose_file_alone_failed_makes_the_file_again() -> None:
     job = make_job()
-    finish_segment(
-        claim_segments(worker="w1", limit=1, codec_fingerprint=CODEC_FINGERPRINT)[0], make_take()
-    )
-    held = claim_row(Export, Export.objects.get().pk, worker="cpu-1")
-    assert held is not None
-    fail_export(held, code="encoder_failed", message="No such codec.")
+    finish_segment(claim()[0], make_take())
+    fail_export(claim_file(), code="encoder_failed", message="No such codec.")
     job.refresh_from_db()
     assert (job.status, job.error_code) == (JobStatus.FAILED, "encoder_failed")
 
@@ -197,7 +189,7 @@ def test_what_waits_for_a_failed_voice_fails_with_its_sentence() -> None:
 
 def test_failing_the_unfinished_leaves_what_is_being_rendered() -> None:
     job = make_job(segments=2)
-    held = claim_segments(worker="w1", limit=1, codec_fingerprint=CODEC_FINGERPRINT)[0]
+    held = claim(1)[0]
 
     fail_open_segments(job.pk, ["queued"], code="voice_deleted", message="It was deleted.")
 
@@ -211,8 +203,7 @@ def test_export_is_claimed_by_one_and_given_back() -> None:
     job = make_job()
     export = Export.objects.create(job=job, format="wav")
 
-    held = claim_row(Export, export.pk, worker="cpu-1")
-    assert held is not None
+    held = claim_file()
     assert claim_row(Export, export.pk, worker="cpu-2") is None
     assert leases.hand_back(Export, held)
     assert claim_row(Export, export.pk, worker="cpu-2") is not None

@@ -22,9 +22,9 @@ from synth.transitions.jobs import cancel_job, close_cancelled_jobs, retry_job
 from synth.transitions.segments import cancel_segment, fail_segment, free_lost_segments
 from tests.factories import (
     CODEC_FINGERPRINT,
-    claim_row,
     finish_export,
     finish_segment,
+    hold_row,
     make_job,
     make_take,
     make_user,
@@ -260,8 +260,7 @@ def test_file_finished_and_job_cancelled_at_once_agree(database: str) -> None:
         job = make_job()
         [held] = claim(0, 1)
         finish_segment(held, make_take())
-        made = claim_row(Export, Export.objects.get(job=job).pk, worker="cpu-1")
-        assert made is not None
+        made = hold_row(Export, Export.objects.get(job=job).pk, worker="cpu-1")
 
         def act(number: int, job: RenderJob = job, made: Claim = made) -> bool:
             if number:

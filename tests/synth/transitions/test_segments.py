@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 from django.db.models import Q
@@ -12,7 +12,6 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from synth.models import Export, JobVoice, RenderJob, Segment
-from synth.transitions.claims import claim_segments
 from synth.transitions.jobs import cancel_job
 from synth.transitions.segments import (
     cancel_segment,
@@ -22,6 +21,7 @@ from synth.transitions.segments import (
 )
 from tests.factories import (
     CODEC_FINGERPRINT,
+    claim,
     finish_segment,
     make_job,
     make_segment,
@@ -38,17 +38,11 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 Status = Segment.Status
 
 
-def claim(limit: int = 100, *, worker: str = "w1", ids: Sequence[int] | None = None) -> list[Claim]:
-    return list(
-        claim_segments(worker=worker, limit=limit, codec_fingerprint=CODEC_FINGERPRINT, ids=ids)
-    )
-
-
 def only(job: RenderJob) -> Segment:
     return job.segments.get()
 
 
-def test_only_one_worker_claims_a_segment() -> None:
+def test_only_one_worker_claims_a_segment_which_starts_the_job() -> None:
     job = make_job()
 
     first, second = claim(worker="gpu-1"), claim(worker="gpu-2")
@@ -57,16 +51,8 @@ def test_only_one_worker_claims_a_segment() -> None:
     assert (len(first), len(second)) == (1, 0)
     assert (segment.claimed_by, segment.attempts, segment.status) == ("gpu-1", 1, Status.CLAIMED)
     assert segment.claim_token == first[0].token
-
-
-def test_first_claim_starts_the_job() -> None:
-    job = make_job()
-
-    claim()
-
     job.refresh_from_db()
-    assert job.status == RenderJob.Status.RUNNING
-    assert job.started_at is not None
+    assert (job.status, job.started_at is None) == (RenderJob.Status.RUNNING, False)
 
 
 def test_segments_come_by_priority_then_age_then_place() -> None:
@@ -87,6 +73,8 @@ def test_claim_takes_no_more_than_asked_and_only_what_was_named() -> None:
 
     assert [found.pk for found in claim(2)] == ids[:2]
     assert [found.pk for found in claim(ids=ids[:4])] == ids[2:4]
+    added = make_segment(job)
+    assert [found.pk for found in claim()] == [ids[4], added.pk]
 
 
 @pytest.mark.parametrize(
@@ -139,16 +127,18 @@ def test_last_finished_segment_orders_the_file(sent_tasks: Callable[[str], list[
     assert len(sent_tasks("assemble")) == 1
 
 
-def test_finished_segment_keeps_its_take_and_who_made_it() -> None:
-    job = make_job()
-    take = make_take()
+def test_finished_segment_keeps_its_take_and_who_made_it_and_counts_once() -> None:
+    job, take = make_job(), make_take()
+    (held,) = claim(worker="gpu-1")
 
-    finish_segment(claim(worker="gpu-1")[0], take)
+    assert finish_segment(held, take)
+    assert not finish_segment(held, make_take())
 
     segment = only(job)
+    job.refresh_from_db()
     assert (segment.status, segment.take, segment.claimed_by) == (Status.DONE, take, "gpu-1")
-    assert segment.claim_token is None
-    assert segment.finished_at is not None
+    assert (segment.claim_token, segment.finished_at is None) == (None, False)
+    assert job.segments_done == 1
 
 
 @pytest.mark.parametrize("late", ["finish", "fail", "cancel", "release"])
@@ -172,17 +162,6 @@ def test_late_worker_changes_nothing(late: str) -> None:
     assert (job.segments_done, job.segments_failed, job.segments_cancelled) == (0, 0, 0)
 
 
-def test_same_finish_twice_counts_once() -> None:
-    job = make_job(segments=2)
-    held = claim()[0]
-
-    assert finish_segment(held, make_take())
-    assert not finish_segment(held, make_take())
-
-    job.refresh_from_db()
-    assert job.segments_done == 1
-
-
 def test_job_whose_segments_all_failed_fails_with_the_first_reason() -> None:
     job = make_job(segments=2)
     first, second = claim()
@@ -191,8 +170,8 @@ def test_job_whose_segments_all_failed_fails_with_the_first_reason() -> None:
     fail_segment(first, code="prompt_too_long", message="First.")
 
     job.refresh_from_db()
-    assert (job.status, job.error_code) == (RenderJob.Status.FAILED, "prompt_too_long")
-    assert job.error_message == "First."
+    found = job.status, job.error_code, job.error_message
+    assert found == (RenderJob.Status.FAILED, "prompt_too_long", "First.")
     assert job.finished_at is not None
 
 
@@ -294,11 +273,3 @@ def test_renewing_extends_what_is_held_and_says_what_is_lost() -> None:
     assert before is not None
     assert after is not None
     assert after > before
-
-
-def test_segment_put_in_later_is_claimed_as_well() -> None:
-    job = make_job()
-    claim()
-    added = make_segment(job)
-
-    assert [found.pk for found in claim()] == [added.pk]

@@ -22,7 +22,7 @@ from synth.transitions.webhooks import (
     postpone_delivery,
     resend_delivery,
 )
-from tests.factories import claim_row, make_delivery, make_endpoint, make_job, make_user
+from tests.factories import claim_row, hold_row, make_delivery, make_endpoint, make_job, make_user
 from ttsweb import leases
 from ttsweb.leases import Claim
 
@@ -34,8 +34,7 @@ Status = WebhookDelivery.Status
 def claimed(**fields: Any) -> tuple[WebhookDelivery, Claim]:
     """Return a delivery that is being sent, and the claim on it."""
     row = make_delivery(**fields)
-    claim = claim_row(WebhookDelivery, row.pk, worker="w")
-    assert claim is not None
+    claim = hold_row(WebhookDelivery, row.pk, worker="w")
     return row, claim
 
 

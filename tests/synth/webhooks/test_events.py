@@ -21,6 +21,7 @@ from synth.webhooks.endpoints import forget_webhooks
 from synth.webhooks.events import tell_test
 from tests.factories import (
     claim_row,
+    hold_row,
     make_batch,
     make_delivery,
     make_endpoint,
@@ -172,8 +173,7 @@ def test_voice_that_is_ready_or_failed_is_told_to_its_owner(owner: User) -> None
     for name, status in (("Ada", "ready"), ("Grace", "failed")):
         voice = make_voice(name, ready=False, owner=owner)
         version = voice.versions.get()
-        claim = claim_row(VoiceVersion, version.pk, worker="w")
-        assert claim is not None
+        claim = hold_row(VoiceVersion, version.pk, worker="w")
         if status == "ready":
             voice_transitions.finish_version(
                 claim, codec_fingerprint="c" * 64, frames=9, warnings=[]
@@ -219,8 +219,7 @@ def test_voice_whose_codes_are_there_already_is_told_as_ready(owner: User) -> No
 def test_clip_that_came_with_a_job_tells_nobody(owner: User) -> None:
     make_endpoint(owner)
     version = make_version(status="pending")
-    claim = claim_row(VoiceVersion, version.pk, worker="w")
-    assert claim is not None
+    claim = hold_row(VoiceVersion, version.pk, worker="w")
 
     voice_transitions.fail_version(claim, code="clip_silent", message="It is silent.")
 
