@@ -46,8 +46,7 @@ def open_socket(host: str, port: int, *, or_next: bool) -> socket.socket:
     family = socket.AF_INET6 if ":" in _addresses(host)[0] else socket.AF_INET
     last = min(port + PORTS_TRIED, 65535) if or_next else port
     for candidate in range(port, last + 1):
-        opened = _try_port(family, host, candidate)
-        if opened is not None:
+        if (opened := _try_port(family, host, candidate)) is not None:
             return opened
     raise ListenError(
         "port_taken",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -15,6 +15,7 @@ from django.urls import reverse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import generics, serializers
+from rest_framework.fields import empty
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -29,8 +30,10 @@ from ttsweb.http.schema import problems
 from ttsweb.refusals import POLL_SECONDS
 
 Row = TypeVar("Row", bound=Model)
+Handler = TypeVar("Handler", bound=Callable[..., Response])
 Act = Callable[[Request, Any, Mapping[str, Any]], object]
 Filters = type[serializers.Serializer[Any]]
+Serializer = type[serializers.BaseSerializer[Any]]
 RANGE = OpenApiParameter("Range", str, OpenApiParameter.HEADER)
 
 
@@ -71,7 +74,7 @@ class WaitSerializer(serializers.Serializer[Any]):
         return min(seconds, settings.MAX_WAIT_SECONDS)
 
 
-def read_body(request: Request, reader: type[serializers.BaseSerializer[Any]], **given: Any) -> Any:
+def read_body(request: Request, reader: Serializer, **given: Any) -> Any:
     check_query(request, ())
     serializer = reader(data=request.data, **given)
     serializer.is_valid(raise_exception=True)
@@ -114,36 +117,52 @@ class ListView(generics.ListAPIView[Row]):
         return self.rows().filter(condition)
 
 
+def operation(
+    operation_id: str,
+    does: str,
+    answers: Mapping[Any, Any],
+    *statuses: int,
+    parameters: Iterable[Any] = (),
+    request: Any = empty,
+) -> Callable[[Handler], Handler]:
+    """Return the decorator that describes an operation.
+
+    Args:
+        does: the description.
+        answers: what `extend_schema(responses=...)` takes for those that are no errors.
+        statuses: of errors beside 400 and 401.
+    """
+    described: Callable[[Handler], Handler] = extend_schema(
+        operation_id=operation_id,
+        description=does,
+        request=request,
+        parameters=list(parameters),
+        responses={**answers, **problems(400, 401, *statuses)},
+    )
+    return described
+
+
 def list_rows(
     operation_id: str,
     does: str,
-    serializer: type[serializers.BaseSerializer[Any]],
+    serializer: Serializer,
     *statuses: int,
     filters: Filters | None = None,
     is_conditional: bool = False,
 ) -> Any:
-    """Return the GET of a `ListView`.
+    """Return the GET of a `ListView`, described as in `operation`.
 
     Args:
-        does: the description of the operation.
-        statuses: of errors beside 400 and 401.
         is_conditional: with an ETag, and a 304 to whoever has it.
     """
     known = (*PAGE_PARAMETERS, *(filters().fields if filters is not None else ()))
+    parameters = [
+        *([] if filters is None else [filters]),
+        *(CONDITIONAL_PARAMETERS if is_conditional else []),
+    ]
+    answers = {200: serializer(many=True), **(UNCHANGED if is_conditional else {})}
 
-    @extend_schema(
-        operation_id=operation_id,
-        description=does,
-        parameters=[
-            *([] if filters is None else [filters]),
-            *(CONDITIONAL_PARAMETERS if is_conditional else []),
-        ],
-        responses={
-            200: serializer(many=True),
-            **(UNCHANGED if is_conditional else {}),
-            **problems(400, 401, *statuses),
-        },
-    )
+    @operation(operation_id, does, answers, *statuses, parameters=parameters)
     def get(self: ListView[Any], request: Request, *args: Any, **kwargs: Any) -> Response:
         check_query(request, known)
         check_not_repeated(request)
@@ -166,13 +185,14 @@ class Noun:
     """
 
     route: str
-    serializer: type[serializers.BaseSerializer[Any]]
+    serializer: Serializer
     find: Callable[..., Any]
     is_open: Callable[[Any], bool] = lambda row: False
     scope: str = "jobs"
 
-    def describe(self, request: Request, row: Any) -> Any:
-        return self.serializer(row, context={"request": request, "user": request.user}).data
+    def describe(self, request: Request, row: Any, serializer: Serializer | None = None) -> Any:
+        context = {"request": request, "user": request.user}
+        return (serializer or self.serializer)(row, context=context).data
 
     def shown(self, request: Request, *ids: Any) -> Response:
         return Response(self.describe(request, self.find(request, *ids)))
@@ -194,17 +214,10 @@ class Noun:
         """
         is_conditional |= may_wait
         waits = [WaitSerializer] if may_wait else []
+        parameters = [*waits, *CONDITIONAL_PARAMETERS] if is_conditional else []
+        answers = {200: self.serializer, **(UNCHANGED if is_conditional else {})}
 
-        @extend_schema(
-            operation_id=operation_id,
-            description=does,
-            parameters=[*waits, *CONDITIONAL_PARAMETERS] if is_conditional else [],
-            responses={
-                200: self.serializer,
-                **(UNCHANGED if is_conditional else {}),
-                **problems(400, 401, 404, *statuses),
-            },
-        )
+        @operation(operation_id, does, answers, 404, *statuses, parameters=parameters)
         def get(view: APIView, request: Request, **ids: Any) -> Response:
             if is_conditional:
                 return self.poll(request, *ids.values(), may_wait=may_wait)
@@ -218,10 +231,10 @@ class Noun:
         operation_id: str,
         does: str,
         make: Callable[..., Any],
-        body: type[serializers.BaseSerializer[Any]],
+        body: Serializer,
         *statuses: int,
         within: Callable[..., Any] | None = None,
-        shown_by: type[serializers.BaseSerializer[Any]] | None = None,
+        shown_by: Serializer | None = None,
     ) -> Any:
         """Return the POST that makes a row: a 201 with its address.
 
@@ -232,20 +245,15 @@ class Noun:
             shown_by: shows a new row, where that is more than is shown later.
         """
         serializer = shown_by or self.serializer
+        located = [OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201])]
+        answers = {201: serializer}
 
-        @extend_schema(
-            operation_id=operation_id,
-            description=does,
-            request=body,
-            parameters=[OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201])],
-            responses={201: serializer, **problems(400, 401, 415, *statuses)},
-        )
+        @operation(operation_id, does, answers, 415, *statuses, parameters=located, request=body)
         def post(view: APIView, request: Request, **ids: Any) -> Response:
             check_query(request, ())
             parents = [] if within is None else [within(request, *ids.values())]
             row = make(request, read_body(request, body), *parents)
-            describe = serializer(row, context={"request": request, "user": request.user}).data
-            answer = Response(describe, status=201)
+            answer = Response(self.describe(request, row, serializer), status=201)
             answer["Location"] = reverse(self.route, args=[*ids.values(), row.pk])
             return answer
 
@@ -256,7 +264,7 @@ class Noun:
         operation_id: str,
         does: str,
         change: Act,
-        body: type[serializers.BaseSerializer[Any]],
+        body: Serializer,
         *statuses: int,
         find: Callable[..., Any] | None = None,
         is_partial: bool = True,
@@ -268,12 +276,9 @@ class Noun:
             is_partial: fields that are needed to make a row are not needed to change it.
         """
 
-        @extend_schema(
-            operation_id=operation_id,
-            description=does,
-            request=body(partial=True) if is_partial else body,
-            responses={200: self.serializer, **problems(400, 401, 404, 415, *statuses)},
-        )
+        changed = body(partial=True) if is_partial else body
+
+        @operation(operation_id, does, {200: self.serializer}, 404, 415, *statuses, request=changed)
         def patch(view: APIView, request: Request, **ids: Any) -> Response:
             check_query(request, ())
             row = (find or self.find)(request, *ids.values())
@@ -290,11 +295,7 @@ class Noun:
         *statuses: int,
         find: Callable[..., Any] | None = None,
     ) -> Any:
-        @extend_schema(
-            operation_id=operation_id,
-            description=does,
-            responses={204: None, **problems(400, 401, 404, *statuses)},
-        )
+        @operation(operation_id, does, {204: None}, 404, *statuses)
         def handle(view: APIView, request: Request, **ids: Any) -> Response:
             check_query(request, ())
             delete((find or self.find)(request, *ids.values()))
@@ -331,31 +332,24 @@ class Noun:
         does: str,
         act: Act,
         *statuses: int,
-        body: type[serializers.BaseSerializer[Any]] | None = None,
+        body: Serializer | None = None,
         is_accepted: bool = False,
     ) -> Any:
         """Return a view for the POST that does something with a row and answers with the row.
 
         Args:
-            does: the description of the operation.
             act: takes the request, the row and the fields of the body.
-            statuses: of errors beside 400, 401 and 404.
             is_accepted: the row is worked on afterwards, and the answer is a 202.
         """
         noun = self
+        answers = {202 if is_accepted else 200: noun.serializer}
+        headers = accepted_headers(200) if is_accepted else []
 
         class ActionView(APIView):
             write_scopes = (noun.scope,)
 
-            @extend_schema(
-                operation_id=operation_id,
-                description=does,
-                request=body,
-                parameters=accepted_headers(200) if is_accepted else [],
-                responses={
-                    202 if is_accepted else 200: noun.serializer,
-                    **problems(400, 401, 404, *statuses),
-                },
+            @operation(
+                operation_id, does, answers, 404, *statuses, parameters=headers, request=body
             )
             def post(self, request: Request, **ids: uuid.UUID) -> Response:
                 check_query(request, ())
@@ -364,11 +358,9 @@ class Noun:
                 (row_id,) = ids.values()
                 row = noun.find(request, row_id)
                 act(request, row, {} if body is None else read_body(request, body))
-                return (
-                    noun.answer(request, row_id, status=202)
-                    if is_accepted
-                    else noun.shown(request, row_id)
-                )
+                if is_accepted:
+                    return noun.answer(request, row_id, status=202)
+                return noun.shown(request, row_id)
 
         return ActionView.as_view()
 

@@ -286,9 +286,9 @@ def test_many_jobs_share_a_bounded_number_of_bars() -> None:
     with JobBars(_Terminal(), 50) as bars:
         for number in range(50):
             bars.show(f"[red]{number}.txt", job_of(number))
-        shown = len(bars.tasks)
+        shown = len(bars._progress.tasks)
         for number in range(50):
             bars.show(f"{number}.txt", job_of(number, "succeeded"))
 
     assert shown == 11, "ten jobs, and one over all"
-    assert [task.description for task in bars.tasks] == ["all"]
+    assert [task.description for task in bars._progress.tasks] == ["all"]

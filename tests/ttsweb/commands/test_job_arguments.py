@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ttsweb.commands.base import UsageError
 from ttsweb.commands.job_arguments import (
     add_casting_arguments,
     add_job_arguments,
@@ -77,7 +78,7 @@ def test_voices_are_those_of_their_speakers(words: list[str], voices: object) ->
 
 
 def test_two_voices_of_one_speaker_are_an_error() -> None:
-    with pytest.raises(ValueError, match="speaker 0 has two voices, Ada and Bob; give one"):
+    with pytest.raises(UsageError, match="speaker 0 has two voices, Ada and Bob; give one"):
         read("--voice", "Ada", "--voice", "0=Bob")
 
 
@@ -156,7 +157,7 @@ def test_name_without_a_voice_is_a_usage_error(given: str) -> None:
 def test_two_voices_for_one_character_are_a_usage_error() -> None:
     chosen = casting_parser().parse_args(["--character", "ANN=Ada", "--character", "ANN=Bob"])
 
-    with pytest.raises(ValueError, match="ANN has two voices"):
+    with pytest.raises(UsageError, match="ANN has two voices"):
         casting_options_of(chosen)
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from ttsweb.client import Client, Clip, Voice
 from ttsweb.commands import noun_command as nouns
-from ttsweb.commands.base import CommandError
+from ttsweb.commands.base import UsageError
 from ttsweb.commands.terminal import Progress, one_line
 
 VOICE = nouns.argument("voice", help="name or id")
@@ -105,7 +105,7 @@ class Command(nouns.NounCommand):
 
     def do_add(self, client: Client, chosen: Namespace) -> None:
         if len(chosen.clip) != len(chosen.transcript):
-            raise CommandError("each --clip needs a --transcript", returncode=2)
+            raise UsageError("each --clip needs a --transcript")
         pairs = zip(chosen.clip, chosen.transcript, strict=True)
         voice = client.voices.create(
             chosen.name,
