@@ -162,10 +162,8 @@ def add_casting_arguments(parser: ArgumentParser) -> None:
         group.add_argument(
             f"--{place}-credits",
             metavar="TEXT",
-            help=(
-                "spoken as a chapter; {title}, {subtitle}, {authors}, {narrators}, {publisher} "
-                "and {year} are replaced by the book's metadata"
-            ),
+            help="spoken as a chapter; {title}, {subtitle}, {authors}, {narrators}, {publisher} "
+            "and {year} are replaced by the book's metadata",
         )
 
 
@@ -221,7 +219,6 @@ PLAN_RULES: dict[str, type[Notes | Tables | AltTexts | SpeakerNames]] = {
 
 
 def add_plan_arguments(parser: ArgumentParser) -> None:
-    """Take `--plan` and what the plan goes by."""
     plan = parser.add_argument_group(
         "the plan of a book, which is made on this machine without a server"
     )
@@ -241,10 +238,8 @@ def add_plan_arguments(parser: ArgumentParser) -> None:
         "--chars-per-second",
         type=float,
         metavar="N",
-        help=(
-            f"with --plan, characters that the voice speaks per second; {CHARS_PER_SECOND:g} if "
-            "left out"
-        ),
+        help=f"with --plan, characters that the voice speaks per second; {CHARS_PER_SECOND:g} if "
+        "left out",
     )
     for names, options in SWITCHES:
         parser.add_argument(*names, **options)

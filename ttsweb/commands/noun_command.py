@@ -105,7 +105,6 @@ class NounCommand(RemoteCommand):
         self.print_acted([act(one) for one in chosen.ids], chosen)
 
     def do_delete(self, client: Client, chosen: Namespace) -> None:
-        """Delete rows; there is nothing to print but JSON."""
         for one in chosen.ids:
             self._resource(client).delete(one)
         if chosen.json:
@@ -122,7 +121,6 @@ class NounCommand(RemoteCommand):
                     self.stdout.write(f"{name:<12}{one_line(str(one), _WIDTH)}")
 
     def print_acted(self, rows: Sequence[Any], chosen: Namespace) -> None:
-        """Print what an action has made of rows."""
         if chosen.json or not self.brief:
             self.print_rows(self.noun, rows, chosen)
             return
@@ -159,7 +157,6 @@ def value_of(cell: str | Callable[[Any], object], row: Row) -> object:
 
 
 def lines_of_rows(columns: Cells, rows: Iterable[Any]) -> Iterator[str]:
-    """Yield rows as the lines of a table."""
     cells = [[value_of(cell, row) for cell in columns.values()] for row in rows]
     return table(list(columns), cells)
 
@@ -184,6 +181,10 @@ def moment_of(name: str) -> Callable[[Row], str]:
 
 def share_of(row: Row) -> str:
     return f"{row['progress']['share']:.0%}" if row["progress"] is not None else ""
+
+
+def counts_of(row: Row) -> str:
+    return ", ".join(f"{number} {name}" for name, number in row["counts"].items() if number)
 
 
 def seconds_of(row: Row) -> object:

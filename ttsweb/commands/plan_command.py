@@ -79,7 +79,6 @@ def _plan_of(path: Path, rules: Rules, rate: float, chosen: Namespace) -> Plan:
 
 
 def _with_segments(plan: Plan, casting: Casting) -> dict[str, Any]:
-    """Return the plan as JSON with who could speak, and the number of segments of each chapter."""
     report = cast_report(plan, casting)
     found = plan.to_json()
     found |= report | {"warnings": [*found["warnings"], *report["warnings"]]}

@@ -83,7 +83,6 @@ class Followed:
 
 
 def download_line(noun: str, row_id: str, target: Path | None) -> str:
-    """Return the line that fetches a file later."""
     out = f" -o {shlex.quote(str(target))}" if target is not None else ""
     return f"./tts {noun} download {row_id} --follow{out}"
 
@@ -166,7 +165,6 @@ def outcome(item: Followed) -> str:
 
 
 def summary(job: Job) -> str:
-    """Say what was rendered and how fast, against its playing time."""
     text = f"{job['segments_done']}/{job['segments_total']} segments"
     if job["started_at"] is None or job["finished_at"] is None:
         return text
@@ -329,7 +327,6 @@ class RemoteCommand(BaseCommand):
         self.stdout.write(json.dumps(found))
 
     def fail(self) -> NoReturn:
-        """End with exit code 1, after what was printed."""
         self.stdout.flush()
         raise SystemExit(1)
 

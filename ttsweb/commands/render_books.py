@@ -50,10 +50,8 @@ def add_batch_arguments(parser: ArgumentParser) -> None:
         "--sample",
         choices=("none", "first", "hold"),
         default="none",
-        help=(
-            "first: render one chapter of every book first; hold: render the rest only after "
-            "approval"
-        ),
+        help="first: render one chapter of every book first; hold: render the rest only after "
+        "approval",
     )
     names, options = LAYOUT
     group.add_argument(*names, **options)
@@ -171,7 +169,6 @@ def come_back(batch_id: str, out: Path, layout: str) -> str:
 
 
 def _defaults(chosen: Namespace) -> dict[str, Any]:
-    """Return the options of entries that say nothing of their own."""
     options = {k: v for k, v in options_of(chosen).items() if k not in _NOT_OF_BOOKS}
     options["format"] = chosen.format or "m4b"
     if chosen.voice:
@@ -321,7 +318,6 @@ class BatchFiles:
         temporary.replace(self._ledger)
 
     def _fetch_flat(self, entry: BookBatchEntry) -> list[Path]:
-        """Write the book's own file at the entry's place, with the ending of its format."""
         book = self._client.books.get(str(entry["book"]))
         ending = book["options"].get("format", "m4b")
         relative = Path(*PurePosixPath(entry["file"]).parts).with_suffix(f".{ending}")
@@ -330,7 +326,6 @@ class BatchFiles:
         return [relative]
 
     def _fetch_shelf(self, entry: BookBatchEntry) -> list[Path]:
-        """Have the book laid out by the server, and unpack it."""
         book_id = str(entry["book"])
         made = self._client.books.request_file(book_id, "shelf")
         made = self._client.books.wait_file(book_id, made["id"])

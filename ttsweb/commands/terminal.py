@@ -61,7 +61,6 @@ class Progress:
         self._draw(text) if self._is_terminal else self._line(text)
 
     def update(self, text: str, *, done: int = 0, total: int = 0) -> None:
-        """Say how far the step is; with `total`, with a bar. Only a terminal shows it."""
         if self._is_terminal:
             self._draw(f"{_bar(done, total)} {done}/{total}  {text}" if total else text)
 
@@ -209,8 +208,6 @@ class Speed:
 
 
 class BookBars(Bars):
-    """A bar for the chapters of a book and one for its segments."""
-
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream, "text")
         self._chapters = self._progress.add_task("chapters", total=None, text="")
@@ -229,7 +226,6 @@ class BookBars(Bars):
 
 
 def speed_of(progress: BookProgress, status: str) -> str:
-    """Say how much is rendered, how fast, what was there already, and how long it still takes."""
     text = [f"{progress['audio_seconds']:.0f} s of audio"]
     if progress["real_time_factor"] is not None:
         text.append(f"{progress['real_time_factor']:.1f}x real time")
@@ -243,8 +239,6 @@ def speed_of(progress: BookProgress, status: str) -> str:
 
 
 class BatchBar(Bars):
-    """One bar over the items of a batch."""
-
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream, "audio", "left")
         self._task = self._progress.add_task("items", total=None, audio="", left="")
@@ -300,7 +294,6 @@ class BookBatchBars(Bars):
 
 
 def describe_batch(batch: BookBatch) -> str:
-    """Say how many books have ended, how much is rendered, how fast, and how long it takes."""
     progress = batch["progress"]
     text = [f"{progress['books_ended']}/{counted(progress['books_total'], 'book')}"]
     if batch["status"] not in ("running", "ended"):

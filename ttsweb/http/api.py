@@ -74,7 +74,6 @@ class StrictSerializer(serializers.Serializer[Any]):
     described_rules: ClassVar[Mapping[str, Any]] = {}
 
     def get_fields(self) -> dict[str, Any]:
-        """Return the fields; those with choices name them where another value is sent."""
         fields: dict[str, Any] = super().get_fields()
         for field in fields.values():
             choice = getattr(field, "child", field)
@@ -85,7 +84,6 @@ class StrictSerializer(serializers.Serializer[Any]):
         return fields
 
     def to_internal_value(self, data: Any) -> Any:
-        """Return the validated values; errors of unknown fields join those of known ones."""
         unknown: dict[str, Any] = {}
         if isinstance(data, Mapping):
             known = {name for name, field in self.fields.items() if not field.read_only}
@@ -153,7 +151,6 @@ def problem_response(exc: Exception, context: Mapping[str, Any]) -> Response | N
 
 
 def _name_remedy(error: exceptions.APIException, view: Any) -> None:
-    """Say in the sentence of an error of DRF's own what to send instead."""
     sentence = ""
     if isinstance(error, exceptions.NotAuthenticated):
         sentence = (

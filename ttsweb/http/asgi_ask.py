@@ -114,6 +114,5 @@ async def until_left(
 
 
 async def disconnected(receive: Receive) -> None:
-    """Return once the client has closed the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -182,7 +182,6 @@ def _check_host(host: str, *, allow_private: bool) -> None:
 
 
 def _as_address(host: str) -> str | None:
-    """Return the address that a host spells in whatever way; None for a name."""
     try:
         found = socket.getaddrinfo(host, None, flags=socket.AI_NUMERICHOST, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):

@@ -78,7 +78,6 @@ def _addresses(host: str) -> list[str]:
 
 
 def _try_port(family: socket.AddressFamily, host: str, port: int) -> socket.socket | None:
-    """Return a listening socket, or None when the port is taken."""
     opened = socket.socket(family, socket.SOCK_STREAM)
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

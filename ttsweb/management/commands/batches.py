@@ -75,7 +75,7 @@ class Command(nouns.NounCommand):
     lines: ClassVar[nouns.Cells] = {
         "id": "id",
         "status": "status",
-        "items": lambda batch: f"{_done(batch)}: {_counts(batch)}",
+        "items": lambda batch: f"{_done(batch)}: {nouns.counts_of(batch)}",
         "progress": lambda batch: f"{100 * batch['progress']:.0f} %",
         "time left": lambda batch: (
             f"{batch['eta_seconds']:.0f} s" if batch["eta_seconds"] is not None else ""
@@ -126,7 +126,6 @@ class Command(nouns.NounCommand):
             self._fetch(client, batch, chosen)
 
     def _follow(self, client: Client, batch: Batch, chosen: Namespace) -> None:
-        """Wait for a batch's end and write its zip; Ctrl-C tells how to come back."""
         line = download_line("batches", batch["id"], _target_of(batch, chosen.out))
         batch = self.wait(client, batch, BatchBar(sys.stderr), line)
         self._fetch(client, batch, chosen)
@@ -154,10 +153,6 @@ class Command(nouns.NounCommand):
 def _target_of(batch: Batch, out: Path | None) -> Path:
     is_file = out is not None and out.suffix.lower() == ".zip"
     return nouns.target_of(f"batch-{batch['id'][:8]}.zip", out, is_file=is_file)
-
-
-def _counts(batch: Batch) -> str:
-    return ", ".join(f"{number} {status}" for status, number in batch["counts"].items() if number)
 
 
 def _done(batch: Batch) -> str:

@@ -97,9 +97,7 @@ class Command(nouns.NounCommand):
         "id": "id",
         "name": "name",
         "status": "status",
-        "books": lambda batch: (
-            ", ".join(f"{n} {name}" for name, n in batch["counts"].items() if n) or "none"
-        ),
+        "books": lambda batch: nouns.counts_of(batch) or "none",
         "progress": lambda batch: f"{batch['progress']['share']:.1%}, {describe_batch(batch)}",
         "stored": lambda batch: ", ".join(
             f"{n / 1e6:.1f} MB {name}" for name, n in batch["stored_bytes"].items()
@@ -109,7 +107,6 @@ class Command(nouns.NounCommand):
     }
 
     def do_show(self, client: Client, chosen: Namespace) -> None:
-        """Print a batch, what of it was refused, and its summary when it has ended."""
         batch = client.book_batches.get(chosen.id)
         report = client.book_batches.report(chosen.id) if batch["ended_at"] is not None else None
         self.show({**batch, "report": report}, chosen)

@@ -106,7 +106,6 @@ class Command(nouns.NounCommand):
     }
 
     def do_plan(self, client: Client, chosen: Namespace) -> None:
-        """Print a plan, after the edits that the switches ask for."""
         plan = client.books.plan(chosen.id)
         if chosen.include or chosen.exclude:
             edits = edits_of(chosen, [one["id"] for one in plan["chapters"]])
@@ -141,7 +140,6 @@ class Command(nouns.NounCommand):
             self.stdout.write(f"{book['title'] or book['filename']} -> {path}")
 
     def _fetch(self, client: Client, book: Book, chosen: Namespace) -> Path:
-        """Write the book's own file, or one of another kind that is made for it."""
         given = {"preset": chosen.preset, "partial": chosen.partial}
         options: dict[str, Any] = {name: value for name, value in given.items() if value}
         kind = chosen.kind or str(book["options"].get("format", "m4b"))

@@ -70,7 +70,6 @@ class Command(nouns.NounCommand):
     }
 
     def do_show(self, client: Client, chosen: Namespace) -> None:
-        """Print a job, and its segments if they are asked for."""
         job = client.jobs.get(chosen.id)
         segments = list(client.jobs.segments(chosen.id)) if chosen.segments else []
         self.show({**job, "segments": segments} if chosen.segments else job, chosen)

@@ -55,10 +55,8 @@ class Command(RemoteCommand):
             nargs="*",
             type=Path,
             metavar="FILE",
-            help=(
-                "text files (.txt or .md, in UTF-8), books (.epub, .docx, .html, .pdf), or a "
-                "folder of books"
-            ),
+            help="text files (.txt or .md, in UTF-8), books (.epub, .docx, .html, .pdf), or a "
+            "folder of books",
         )
         parser.add_argument(
             "--book",
