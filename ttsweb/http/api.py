@@ -14,11 +14,13 @@ from django.core.exceptions import (
     TooManyFilesSent,
 )
 from django.http import Http404
+from django.utils.functional import cached_property
 from rest_framework import exceptions, serializers
 from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.utils.serializer_helpers import BindingDict
 
 from ttsweb.http.problems import (
     AWAY_CODE,
@@ -70,11 +72,16 @@ class StrictSerializer(serializers.Serializer[Any]):
     that names each field, together with whatever else is wrong.
     """
 
+    default_error_messages: ClassVar[dict[str, Any]] = {
+        "invalid": 'Expected an object of fields, such as {{"name": "value"}}, not {datatype}.'
+    }
     # What the API's description says of the fields together, as JSON Schema; `validate` judges.
     described_rules: ClassVar[Mapping[str, Any]] = {}
 
-    def get_fields(self) -> dict[str, Any]:
-        fields: dict[str, Any] = super().get_fields()
+    @cached_property
+    def fields(self) -> BindingDict:
+        """The fields, of whatever origin; those with choices name them where another is sent."""
+        fields = super().fields
         for field in fields.values():
             choice = getattr(field, "child", field)
             if isinstance(choice, serializers.ChoiceField):

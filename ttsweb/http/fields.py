@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import UnionType
 from typing import Any
 
 from drf_spectacular.extensions import OpenApiSerializerFieldExtension
+from drf_spectacular.plumbing import resolve_type_hint
 from rest_framework import serializers
 from rest_framework.fields import empty
 from rest_framework.utils.html import is_html_input
@@ -49,13 +51,13 @@ class ShownField(SelfDescribingField, serializers.Field[Any, Any, Any, Any]):
 
     Args:
         read: takes the row.
-        described: a field, a serializer or a schema that describes what is shown.
+        described: a field, a serializer, a schema or a type that describes what is shown.
     """
 
     def __init__(
         self,
         read: Callable[[Any], Any],
-        described: serializers.Field[Any, Any, Any, Any] | Mapping[str, Any] | None = None,
+        described: Any = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(source="*", read_only=True, **kwargs)
@@ -67,6 +69,8 @@ class ShownField(SelfDescribingField, serializers.Field[Any, Any, Any, Any]):
     def describe(self, auto_schema: Any, direction: Any) -> Any:
         if isinstance(self.described, Mapping):
             return dict(self.described)
+        if isinstance(self.described, type | UnionType):
+            return resolve_type_hint(self.described)  # type: ignore[no-untyped-call]  # theirs
         described = self.described or serializers.CharField(help_text=self.help_text)
         return auto_schema._map_serializer_field(described, direction)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, ClassVar, TypeVar
 
 from django.conf import settings
@@ -15,7 +15,6 @@ from django.urls import reverse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import generics, serializers
-from rest_framework.fields import empty
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -30,7 +29,6 @@ from ttsweb.http.schema import problems
 from ttsweb.refusals import POLL_SECONDS
 
 Row = TypeVar("Row", bound=Model)
-Handler = TypeVar("Handler", bound=Callable[..., Response])
 Act = Callable[[Request, Any, Mapping[str, Any]], object]
 Filters = type[serializers.Serializer[Any]]
 Serializer = type[serializers.BaseSerializer[Any]]
@@ -45,9 +43,67 @@ def accepted_headers(*located: int) -> list[OpenApiParameter]:
     ]
 
 
+def get_row(rows: QuerySet[Row], code: str, sentence: str, **ids: Any) -> Row:
+    """Return the row with these ids, or raise the 404 with this code and sentence."""
+    row = rows.filter(**ids).first()
+    if row is None:
+        raise ApiProblem(404, code, sentence)
+    return row
+
+
 def file_responses(media_type: str, *statuses: int) -> dict[Any, Any]:
     binary = {(status, media_type): OpenApiTypes.BINARY for status in (200, 206)}
     return {**binary, **problems(*statuses)}
+
+
+def operation(
+    operation_id: str,
+    answers: Any,
+    *statuses: int,
+    query: type[serializers.Serializer[Any]] | Sequence[str] = (),
+    is_conditional: bool = False,
+    parameters: Sequence[Any] = (),
+    **described: Any,
+) -> Callable[[Any], Any]:
+    """Describe a method of a view by its docstring, and refuse what its query may not have.
+
+    Args:
+        answers: the serializer of a 200, the media type of a stored file, or answers by status.
+        statuses: of errors beside 400 and 401.
+        query: the names that the query may have, or what reads it for the method's `query`.
+        is_conditional: the answer gets an ETag, and whoever has it a 304.
+        described: as `extend_schema` takes it.
+    """
+    reader = query if isinstance(query, type) else None
+    more = [*parameters, *([] if reader is None else [reader])]
+    if isinstance(answers, str):
+        more.append(RANGE)
+        answers = file_responses(answers)
+    elif not isinstance(answers, dict):
+        answers = {200: answers}
+    if is_conditional:
+        more += CONDITIONAL_PARAMETERS
+        answers = {**answers, **UNCHANGED}
+
+    def decorate(method: Callable[..., Any]) -> Any:
+        @extend_schema(
+            operation_id=operation_id,
+            parameters=more,
+            responses={**answers, **problems(400, 401, *statuses)},
+            **described,
+        )
+        @wraps(method)
+        def handle(view: APIView, request: Request, **ids: Any) -> Any:
+            if reader is None:
+                check_query(request, query)  # type: ignore[arg-type]  # names, as it is no reader
+            else:
+                ids["query"] = read_query(request, reader, context={"is_form": True})
+            answer = method(view, request, **ids)
+            return conditional(request, answer) if is_conditional else answer
+
+        return handle
+
+    return decorate
 
 
 class WaitSerializer(serializers.Serializer[Any]):
@@ -62,7 +118,7 @@ class WaitSerializer(serializers.Serializer[Any]):
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        return {"wait": 0.0} | attrs
+        return NO_WAIT | attrs
 
     def validate_wait(self, value: str) -> float:
         try:
@@ -72,6 +128,9 @@ class WaitSerializer(serializers.Serializer[Any]):
         if not 0 <= seconds < math.inf:
             raise serializers.ValidationError("Expected a number of seconds, 0 or more.")
         return min(seconds, settings.MAX_WAIT_SECONDS)
+
+
+NO_WAIT = {"wait": 0.0}
 
 
 def read_body(request: Request, reader: Serializer, **given: Any) -> Any:
@@ -97,10 +156,28 @@ class ListView(generics.ListAPIView[Row]):
     """The rows that a user may see, a page at a time; `list_rows` makes its GET.
 
     Attributes:
+        lists: the first arguments of `list_rows`, and the statuses, where that is not called.
         filters: read the query's filters as conditions on the rows.
+        is_conditional: with an ETag, and a 304 to whoever has it.
     """
 
+    lists: ClassVar[tuple[Any, ...]] = ()
     filters: ClassVar[Filters | None] = None
+    is_conditional: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if cls.lists:
+            operation_id, does, *statuses = cls.lists
+            shown: Any = cls.serializer_class
+            cls.get = list_rows(  # type: ignore[method-assign]  # DRF's own lists without checks
+                operation_id,
+                does,
+                shown,
+                *statuses,
+                filters=cls.filters,
+                is_conditional=cls.is_conditional,
+            )
 
     def rows(self) -> QuerySet[Row]:
         raise NotImplementedError
@@ -117,31 +194,6 @@ class ListView(generics.ListAPIView[Row]):
         return self.rows().filter(condition)
 
 
-def operation(
-    operation_id: str,
-    does: str,
-    answers: Mapping[Any, Any],
-    *statuses: int,
-    parameters: Iterable[Any] = (),
-    request: Any = empty,
-) -> Callable[[Handler], Handler]:
-    """Return the decorator that describes an operation.
-
-    Args:
-        does: the description.
-        answers: what `extend_schema(responses=...)` takes for those that are no errors.
-        statuses: of errors beside 400 and 401.
-    """
-    described: Callable[[Handler], Handler] = extend_schema(
-        operation_id=operation_id,
-        description=does,
-        request=request,
-        parameters=list(parameters),
-        responses={**answers, **problems(400, 401, *statuses)},
-    )
-    return described
-
-
 def list_rows(
     operation_id: str,
     does: str,
@@ -150,24 +202,27 @@ def list_rows(
     filters: Filters | None = None,
     is_conditional: bool = False,
 ) -> Any:
-    """Return the GET of a `ListView`, described as in `operation`.
+    """Return the GET of a `ListView`.
 
     Args:
+        does: the description of the operation.
+        statuses: of errors beside 400 and 401.
         is_conditional: with an ETag, and a 304 to whoever has it.
     """
     known = (*PAGE_PARAMETERS, *(filters().fields if filters is not None else ()))
-    parameters = [
-        *([] if filters is None else [filters]),
-        *(CONDITIONAL_PARAMETERS if is_conditional else []),
-    ]
-    answers = {200: serializer(many=True), **(UNCHANGED if is_conditional else {})}
 
-    @operation(operation_id, does, answers, *statuses, parameters=parameters)
-    def get(self: ListView[Any], request: Request, *args: Any, **kwargs: Any) -> Response:
-        check_query(request, known)
+    @operation(
+        operation_id,
+        serializer(many=True),
+        *statuses,
+        query=known,
+        is_conditional=is_conditional,
+        parameters=[] if filters is None else [filters],
+        description=does,
+    )
+    def get(view: ListView[Any], request: Request, **ids: Any) -> Response:
         check_not_repeated(request)
-        answer = self.list(request, *args, **kwargs)
-        return conditional(request, answer) if is_conditional else answer
+        return view.list(request, **ids)
 
     return get
 
@@ -212,16 +267,20 @@ class Noun:
             is_conditional: as `poll` without waiting: with an ETag, and a 304 to whoever has it.
             may_wait: as `poll`.
         """
-        is_conditional |= may_wait
-        waits = [WaitSerializer] if may_wait else []
-        parameters = [*waits, *CONDITIONAL_PARAMETERS] if is_conditional else []
-        answers = {200: self.serializer, **(UNCHANGED if is_conditional else {})}
 
-        @operation(operation_id, does, answers, 404, *statuses, parameters=parameters)
-        def get(view: APIView, request: Request, **ids: Any) -> Response:
-            if is_conditional:
-                return self.poll(request, *ids.values(), may_wait=may_wait)
-            check_query(request, ())
+        @operation(
+            operation_id,
+            self.serializer,
+            *(404, *statuses),
+            query=WaitSerializer if may_wait else (),
+            is_conditional=is_conditional or may_wait,
+            description=does,
+        )
+        def get(
+            view: APIView, request: Request, query: Mapping[str, float] = NO_WAIT, **ids: Any
+        ) -> Response:
+            if is_conditional or may_wait:
+                return self.poll(request, *ids.values(), seconds=query["wait"])
             return self.shown(request, *ids.values())
 
         return get
@@ -245,12 +304,16 @@ class Noun:
             shown_by: shows a new row, where that is more than is shown later.
         """
         serializer = shown_by or self.serializer
-        located = [OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201])]
-        answers = {201: serializer}
 
-        @operation(operation_id, does, answers, 415, *statuses, parameters=located, request=body)
+        @operation(
+            operation_id,
+            {201: serializer},
+            *(415, *statuses),
+            parameters=[OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201])],
+            request=body,
+            description=does,
+        )
         def post(view: APIView, request: Request, **ids: Any) -> Response:
-            check_query(request, ())
             parents = [] if within is None else [within(request, *ids.values())]
             row = make(request, read_body(request, body), *parents)
             answer = Response(self.describe(request, row, serializer), status=201)
@@ -276,11 +339,16 @@ class Noun:
             is_partial: fields that are needed to make a row are not needed to change it.
         """
 
-        changed = body(partial=True) if is_partial else body
+        asked = body(partial=True) if is_partial else body
 
-        @operation(operation_id, does, {200: self.serializer}, 404, 415, *statuses, request=changed)
+        @operation(
+            operation_id,
+            self.serializer,
+            *(404, 415, *statuses),
+            request=asked,
+            description=does,
+        )
         def patch(view: APIView, request: Request, **ids: Any) -> Response:
-            check_query(request, ())
             row = (find or self.find)(request, *ids.values())
             change(request, row, read_body(request, body, partial=is_partial))
             return self.shown(request, *ids.values())
@@ -295,33 +363,29 @@ class Noun:
         *statuses: int,
         find: Callable[..., Any] | None = None,
     ) -> Any:
-        @operation(operation_id, does, {204: None}, 404, *statuses)
+        @operation(operation_id, {204: None}, 404, *statuses, description=does)
         def handle(view: APIView, request: Request, **ids: Any) -> Response:
-            check_query(request, ())
             delete((find or self.find)(request, *ids.values()))
             return Response(status=204)
 
         return handle
 
-    def poll(self, request: Request, *ids: Any, may_wait: bool = True) -> Response:
-        """Return a row, or a 304; with `wait`, `JobWait` keeps the answer of an open one back."""
-        seconds = read_query(request, WaitSerializer)["wait"] if may_wait else 0
-        if not may_wait:
-            check_query(request, ())
+    def poll(self, request: Request, *ids: Any, seconds: float) -> Response:
+        """Return a row; where seconds are given, `JobWait` keeps the answer of an open one back."""
         row = self.find(request, *ids)
         answer = Response(self.describe(request, row))
         if self.is_open(row):
             answer["Retry-After"] = str(POLL_SECONDS)
             if seconds > 0:
                 answer[WAIT_HEADER] = str(seconds)
-        return conditional(request, answer)
+        return answer
 
-    def answer(self, request: Request, row_id: uuid.UUID, *, status: int | None = None) -> Response:
+    def answer(self, request: Request, *ids: Any, status: int | None = None) -> Response:
         """Return a row; without a status as work that goes on (202), or that has ended (200)."""
-        row = self.find(request, row_id)
+        row = self.find(request, *ids)
         is_open = status == 202 or self.is_open(row)
         answer = Response(self.describe(request, row), status=status or (202 if is_open else 200))
-        answer["Location"] = reverse(self.route, args=[row_id])
+        answer["Location"] = reverse(self.route, args=ids)
         if is_open:
             answer["Retry-After"] = str(POLL_SECONDS)
         return answer
@@ -338,29 +402,32 @@ class Noun:
         """Return a view for the POST that does something with a row and answers with the row.
 
         Args:
+            does: the description of the operation.
             act: takes the request, the row and the fields of the body.
+            statuses: of errors beside 400, 401 and 404.
             is_accepted: the row is worked on afterwards, and the answer is a 202.
         """
         noun = self
-        answers = {202 if is_accepted else 200: noun.serializer}
-        headers = accepted_headers(200) if is_accepted else []
 
         class ActionView(APIView):
             write_scopes = (noun.scope,)
 
             @operation(
-                operation_id, does, answers, 404, *statuses, parameters=headers, request=body
+                operation_id,
+                {202 if is_accepted else 200: noun.serializer},
+                *(404, *statuses),
+                parameters=accepted_headers(200) if is_accepted else [],
+                request=body,
+                description=does,
             )
-            def post(self, request: Request, **ids: uuid.UUID) -> Response:
-                check_query(request, ())
+            def post(self, request: Request, **ids: Any) -> Response:
                 if body is None:
                     check_no_fields(request)
-                (row_id,) = ids.values()
-                row = noun.find(request, row_id)
+                row = noun.find(request, *ids.values())
                 act(request, row, {} if body is None else read_body(request, body))
                 if is_accepted:
-                    return noun.answer(request, row_id, status=202)
-                return noun.shown(request, row_id)
+                    return noun.answer(request, *ids.values(), status=202)
+                return noun.shown(request, *ids.values())
 
         return ActionView.as_view()
 
