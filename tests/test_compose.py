@@ -15,6 +15,9 @@ from tests.compose_file import render_compose
 from ttsweb.configuration.env import SETTINGS
 
 PROJECT = Path(__file__).resolve().parent.parent
+TEXT = (PROJECT / "docker-compose.yml").read_text("utf-8")
+DOCKERFILE = (PROJECT / "Dockerfile").read_text("utf-8")
+STAGES = dict(re.findall(r"^FROM \S+ AS (\w+)\n(.*?)(?=^FROM|\Z)", DOCKERFILE, re.M | re.S))
 OURS = ("web", "gpu-worker", "cpu-worker")
 DURATION = {"type": "string", "pattern": "^[0-9]+(s|m)$"}
 
@@ -72,7 +75,7 @@ COMPOSE = {
 
 @pytest.fixture(scope="module")
 def compose() -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load((PROJECT / "docker-compose.yml").read_text("utf-8"))
+    loaded: dict[str, Any] = yaml.safe_load(TEXT)
     return loaded
 
 
@@ -98,8 +101,7 @@ def test_service_runs_the_command_of_the_documentation(
 
 
 def test_every_management_command_of_the_file_exists(compose: dict[str, Any]) -> None:
-    text = (PROJECT / "docker-compose.yml").read_text("utf-8")
-    named = set(re.findall(r"manage\.py[\", ]+([a-z_]+)", text))
+    named = set(re.findall(r"manage\.py[\", ]+([a-z_]+)", TEXT))
     assert named >= {"serve", "worker", "worker_alive"}
     assert sorted(named - set(get_commands())) == []
 
@@ -147,9 +149,8 @@ def test_nothing_but_the_web_is_published_and_that_to_this_host_alone(
 
 @pytest.mark.parametrize("secret", ["TTS_SECRET_KEY", "POSTGRES_PASSWORD"])
 def test_secret_has_no_default(secret: str) -> None:
-    text = (PROJECT / "docker-compose.yml").read_text("utf-8")
-    assert f"${{{secret}:?" in text
-    assert f"${{{secret}:-" not in text
+    assert f"${{{secret}:?" in TEXT
+    assert f"${{{secret}:-" not in TEXT
 
 
 def test_workers_wait_until_the_web_has_migrated(compose: dict[str, Any]) -> None:
@@ -158,19 +159,15 @@ def test_workers_wait_until_the_web_has_migrated(compose: dict[str, Any]) -> Non
 
 
 def test_dockerfile_has_the_targets_and_the_commands_of_the_file(compose: dict[str, Any]) -> None:
-    text = (PROJECT / "Dockerfile").read_text("utf-8")
-    stages = dict(re.findall(r"^FROM \S+ AS (\w+)\n(.*?)(?=^FROM|\Z)", text, re.M | re.S))
     for name in OURS:
-        assert compose["services"][name]["build"]["target"] in stages
-    assert "torch_install.py constraints.txt" in stages["worker"]
-    assert "torch_install.py constraints.txt" not in stages["base"] + stages["web"]
+        assert compose["services"][name]["build"]["target"] in STAGES
+    assert "torch_install.py constraints.txt" in STAGES["worker"]
+    assert "torch_install.py constraints.txt" not in STAGES["base"] + STAGES["web"]
 
 
 @pytest.mark.parametrize("stage", ["web", "worker"])
 def test_image_does_not_run_as_root(stage: str) -> None:
-    text = (PROJECT / "Dockerfile").read_text("utf-8")
-    stages = dict(re.findall(r"^FROM \S+ AS (\w+)\n(.*?)(?=^FROM|\Z)", text, re.M | re.S))
-    assert "\nUSER ttsweb\n" in stages[stage]
+    assert "\nUSER ttsweb\n" in STAGES[stage]
 
 
 def test_port_of_the_env_file_is_published_and_the_container_keeps_its_own() -> None:
@@ -191,8 +188,9 @@ def test_folder_of_weights_is_a_volume_or_the_folder_that_the_env_file_names() -
 
 
 def test_folders_of_volumes_belong_to_the_images_user_and_data_leads_to_them() -> None:
-    text = (PROJECT / "Dockerfile").read_text("utf-8")
-    made = re.search(r"mkdir -p (.+?) && chown -R ttsweb /data && ln -s /data /app/data", text)
+    made = re.search(
+        r"mkdir -p (.+?) && chown -R ttsweb /data && ln -s /data /app/data", DOCKERFILE
+    )
     mounts = {
         volume.split(":")[1] for name in OURS for volume in render_compose({})[name]["volumes"]
     }
@@ -201,12 +199,11 @@ def test_folders_of_volumes_belong_to_the_images_user_and_data_leads_to_them() -
 
 
 def test_worker_image_keeps_what_triton_compiles_with_and_the_build_tries_it() -> None:
-    text = (PROJECT / "Dockerfile").read_text("utf-8")
-    worker = text.split("AS worker\n")[1]
+    worker = DOCKERFILE.split("AS worker\n")[1]
     installed = re.search(r"apt-get install [^&]*--no-install-recommends ([a-z0-9. -]+?) >", worker)
 
     assert installed is not None
     assert {"gcc", "libc6-dev"} <= set(installed[1].split())
     assert "purge" not in worker and "autoremove" not in worker
     assert "why_nothing_compiles" in worker
-    assert text.index("FROM python:3.") < text.index("AS base")  # it has Python.h
+    assert DOCKERFILE.index("FROM python:3.") < DOCKERFILE.index("AS base")  # it has Python.h

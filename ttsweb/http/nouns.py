@@ -268,18 +268,16 @@ class Noun:
             may_wait: as `poll`.
         """
 
+        is_conditional |= may_wait
+        more: dict[str, Any] = {"query": WaitSerializer if may_wait else (), "description": does}
+
         @operation(
-            operation_id,
-            self.serializer,
-            *(404, *statuses),
-            query=WaitSerializer if may_wait else (),
-            is_conditional=is_conditional or may_wait,
-            description=does,
+            operation_id, self.serializer, 404, *statuses, is_conditional=is_conditional, **more
         )
         def get(
             view: APIView, request: Request, query: Mapping[str, float] = NO_WAIT, **ids: Any
         ) -> Response:
-            if is_conditional or may_wait:
+            if is_conditional:
                 return self.poll(request, *ids.values(), seconds=query["wait"])
             return self.shown(request, *ids.values())
 
@@ -304,15 +302,10 @@ class Noun:
             shown_by: shows a new row, where that is more than is shown later.
         """
         serializer = shown_by or self.serializer
+        located = [OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201])]
+        more: dict[str, Any] = {"parameters": located, "request": body, "description": does}
 
-        @operation(
-            operation_id,
-            {201: serializer},
-            *(415, *statuses),
-            parameters=[OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201])],
-            request=body,
-            description=does,
-        )
+        @operation(operation_id, {201: serializer}, 415, *statuses, **more)
         def post(view: APIView, request: Request, **ids: Any) -> Response:
             parents = [] if within is None else [within(request, *ids.values())]
             row = make(request, read_body(request, body), *parents)
@@ -342,11 +335,7 @@ class Noun:
         asked = body(partial=True) if is_partial else body
 
         @operation(
-            operation_id,
-            self.serializer,
-            *(404, 415, *statuses),
-            request=asked,
-            description=does,
+            operation_id, self.serializer, 404, 415, *statuses, request=asked, description=does
         )
         def patch(view: APIView, request: Request, **ids: Any) -> Response:
             row = (find or self.find)(request, *ids.values())
@@ -407,19 +396,14 @@ class Noun:
             statuses: of errors beside 400, 401 and 404.
             is_accepted: the row is worked on afterwards, and the answer is a 202.
         """
-        noun = self
+        noun, answers = self, {202 if is_accepted else 200: self.serializer}
+        headers = accepted_headers(200) if is_accepted else []
+        more: dict[str, Any] = {"parameters": headers, "request": body, "description": does}
 
         class ActionView(APIView):
             write_scopes = (noun.scope,)
 
-            @operation(
-                operation_id,
-                {202 if is_accepted else 200: noun.serializer},
-                *(404, *statuses),
-                parameters=accepted_headers(200) if is_accepted else [],
-                request=body,
-                description=does,
-            )
+            @operation(operation_id, answers, 404, *statuses, **more)
             def post(self, request: Request, **ids: Any) -> Response:
                 if body is None:
                     check_no_fields(request)
