@@ -228,7 +228,6 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def redis_url(redis_server: str) -> str:
-    """The address of an empty Redis; a test may flush it."""
     with redis.Redis.from_url(redis_server) as client:
         client.flushall()
     return redis_server
@@ -249,7 +248,6 @@ def postgres_url() -> Iterator[str]:
 
 
 def _wait_for_redis(port: int) -> None:
-    """Return as soon as the server on `port` answers."""
     deadline = time.monotonic() + 15
     with redis.Redis(port=port) as client:
         while True:

@@ -59,7 +59,6 @@ _numbers = itertools.count(os.getpid() * 1000 + 1)
 
 
 def make_user(username: str = "", *, is_superuser: bool = False, **fields: Any) -> User:
-    """Return a user with the password "password"."""
     name = username or f"user{next(_numbers)}"
     manager = get_user_model().objects
     if is_superuser:
@@ -189,7 +188,6 @@ def make_segment(job: RenderJob | None = None, **fields: Any) -> Segment:
 
 
 def make_take(segments: Sequence[Segment] = (), **fields: Any) -> Take:
-    """Return a take; it is set on `segments` without moving them."""
     key = hashlib.sha256(uuid.uuid4().bytes).hexdigest()
     values: dict[str, Any] = {
         "content_key": key,
@@ -222,13 +220,11 @@ def make_export(job: RenderJob | None = None, **fields: Any) -> Export:
 
 
 def make_endpoint(owner: User | None = None, **fields: Any) -> WebhookEndpoint:
-    """Return an endpoint that wants all events."""
     values: dict[str, Any] = {"url": f"https://hooks{next(_numbers)}.example/in"}
     return WebhookEndpoint.objects.create(owner=owner or make_user(), **(values | fields))
 
 
 def make_delivery(owner: User | None = None, **fields: Any) -> WebhookDelivery:
-    """Return a delivery that waits; its time ends in a day."""
     values: dict[str, Any] = {
         "event": WebhookDelivery.Event.JOB_SUCCEEDED,
         "url": f"https://hooks{next(_numbers)}.example/in",
@@ -275,7 +271,6 @@ def make_batch(
 
 
 def make_book(owner: User | None = None, **fields: Any) -> BookSource:
-    """Return a planned book, of which nothing is stored."""
     values: dict[str, Any] = {
         "state": BookSource.State.PLANNED,
         "filename": "book.txt",
@@ -307,7 +302,6 @@ def make_book_file(book: BookSource, **fields: Any) -> BookFile:
 
 
 def make_book_batch(owner: User | None = None, **fields: Any) -> Batch:
-    """Return a batch of books that has ended without any."""
     now = timezone.now()
     report = {"totals": {"books": 0}, "books": []}
     values = {"kind": Batch.Kind.BOOKS, "closed_at": now, "ended_at": now, "report": report}

@@ -22,19 +22,16 @@ def find_redis_server() -> str | None:
 
 
 def find_browser() -> str | None:
-    """Return the path of a browser of the Chromium family."""
     return next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
 def why_no_redis() -> str | None:
-    """Look for a program: each test run starts a server of its own."""
     if find_redis_server() is None:
         return "no redis-server program was found (TTS_TEST_REDIS_SERVER may name one)"
     return None
 
 
 def why_no_postgres() -> str | None:
-    """Connect to the server in which the tests make their databases."""
     url = os.environ.get("TTS_TEST_POSTGRES_URL")
     if not url:
         return "TTS_TEST_POSTGRES_URL names no PostgreSQL server"
@@ -46,14 +43,12 @@ def why_no_postgres() -> str | None:
 
 
 def why_no_browser() -> str | None:
-    """Look for a browser and the program that drives it."""
     if find_browser() is None:
         return "no Chromium was found"
     return None if shutil.which("chromedriver") else "no chromedriver was found"
 
 
 def why_no_gpu() -> str | None:
-    """Ask PyTorch, which is imported here and only here."""
     try:
         import torch
     except ImportError:
@@ -62,7 +57,6 @@ def why_no_gpu() -> str | None:
 
 
 def why_no_checkpoint() -> str | None:
-    """Look for the folder of a real S2-Pro checkpoint."""
     folder = os.environ.get("TTS_TEST_CHECKPOINT")
     if not folder:
         return "TTS_TEST_CHECKPOINT names no checkpoint"

@@ -69,7 +69,6 @@ def test_help_loads_nothing_heavy(
     command: list[str], clean_env: dict[str, str], tmp_path: Path
 ) -> None:
     ended, loaded = run(clean_env, tmp_path, *command, "--help")
-
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith(f"usage: manage.py {' '.join(command)}")
     assert loaded.isdisjoint({*HEAVY, "httpx", "rich"})
@@ -81,7 +80,6 @@ def test_arguments_of_commands_of_libraries_load_no_app(
     name: str, argument: str, clean_env: dict[str, str], tmp_path: Path
 ) -> None:
     ended, loaded = run(clean_env, tmp_path, name, argument)
-
     assert ended.returncode == (0 if argument == "--help" else 2), ended.stderr
     shown = ended.stdout + ended.stderr
     assert shown.startswith(f"usage: manage.py {name}")
@@ -94,7 +92,6 @@ def test_wrong_arguments_load_nothing_heavy(
     name: str, clean_env: dict[str, str], tmp_path: Path
 ) -> None:
     ended, loaded = run(clean_env, tmp_path, name, "--no-such-argument")
-
     assert ended.returncode == 2
     assert "error: " in ended.stderr
     assert loaded.isdisjoint({*HEAVY, "httpx", "rich"})
@@ -113,7 +110,6 @@ def test_list_of_commands_loads_nothing_heavy(
     arguments: list[str], code: int, words: str, clean_env: dict[str, str], tmp_path: Path
 ) -> None:
     ended, loaded = run(clean_env, tmp_path, *arguments)
-
     assert ended.returncode == code
     assert words in ended.stdout + ended.stderr
     assert loaded.isdisjoint({*HEAVY, "httpx", "rich"})
@@ -122,7 +118,6 @@ def test_list_of_commands_loads_nothing_heavy(
 def test_list_of_commands_is_that_of_django() -> None:
     theirs = {name: app.removeprefix("django.").rpartition(".")[-1] for name, app in
               get_commands().items()}  # fmt: skip
-
     assert find_names() == {
         name: "django" if app == "core" else app for name, app in theirs.items()
     }
@@ -144,16 +139,12 @@ def test_command_of_the_lab_names_the_source_tree_where_there_is_no_lab(
 
 def test_commands_of_django_still_run(clean_env: dict[str, str], tmp_path: Path) -> None:
     ended, loaded = run(clean_env, tmp_path, "makemigrations", "--check", "--dry-run")
-
     assert (ended.returncode, ended.stdout) == (0, "No changes detected\n"), ended.stderr
     assert "django" in loaded
 
 
 class NothingHere(BaseHTTPRequestHandler):
-    """A server that knows nothing."""
-
     def do_GET(self) -> None:
-        """Answer as ttsweb does."""
         body = json.dumps({"status": 404, "code": "not_found", "detail": "There is none."})
         self.send_response(404)
         self.send_header("Content-Type", "application/problem+json")
@@ -161,7 +152,6 @@ class NothingHere(BaseHTTPRequestHandler):
         self.wfile.write(body.encode())
 
     def do_POST(self) -> None:
-        """Answer in the same way, once the body is read."""
         self.rfile.read(int(self.headers["Content-Length"]))
         self.do_GET()
 
@@ -171,7 +161,6 @@ class NothingHere(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    """The address of a server that answers every request with 404."""
     with HTTPServer(("127.0.0.1", 0), NothingHere) as listening:
         thread = Thread(target=listening.serve_forever)
         thread.start()
@@ -186,7 +175,6 @@ def test_command_that_asks_a_server_loads_no_django(
 ) -> None:
     (tmp_path / "a.txt").write_text("Hello.")
     environment = clean_env | {"TTS_URL": server, "TTS_API_KEY": "tts_key"}
-
     ended, loaded = run(environment, tmp_path, name, *ASKING[name])
 
     assert (ended.returncode, ended.stdout) == (1, "")
@@ -199,10 +187,8 @@ def test_bad_setting_is_one_sentence_to_whoever_needs_the_settings(
     clean_env: dict[str, str], tmp_path: Path
 ) -> None:
     environment = clean_env | {"TTS_PORT": "http"}
-
     asked, _ = run(environment, tmp_path, "jobs", "ls")
     helped, _ = run(environment, tmp_path, "serve", "--help")
-
     assert asked.stderr.startswith("settings: TTS_PORT='http': expected a whole number")
     assert asked.returncode == 1
     assert helped.returncode == 0

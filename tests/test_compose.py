@@ -15,6 +15,9 @@ from tests.compose_file import render_compose
 from ttsweb.configuration.env import SETTINGS
 
 PROJECT = Path(__file__).resolve().parent.parent
+TEXT = (PROJECT / "docker-compose.yml").read_text("utf-8")
+DOCKERFILE = (PROJECT / "Dockerfile").read_text("utf-8")
+STAGES = dict(re.findall(r"^FROM \S+ AS (\w+)\n(.*?)(?=^FROM|\Z)", DOCKERFILE, re.M | re.S))
 OURS = ("web", "gpu-worker", "cpu-worker")
 DURATION = {"type": "string", "pattern": "^[0-9]+(s|m)$"}
 
@@ -72,7 +75,7 @@ COMPOSE = {
 
 @pytest.fixture(scope="module")
 def compose() -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load((PROJECT / "docker-compose.yml").read_text("utf-8"))
+    loaded: dict[str, Any] = yaml.safe_load(TEXT)
     return loaded
 
 
@@ -87,11 +90,10 @@ def test_services_are_the_five_of_the_architecture(compose: dict[str, Any]) -> N
 @pytest.mark.parametrize(
     ("service", "command"),
     [
-        ("web", ["serve", "--host", "0.0.0.0"]),
-        ("gpu-worker", ["worker", "--role", "gpu"]),
+        ("web", ["serve", "--host", "0.0.0.0"]), ("gpu-worker", ["worker", "--role", "gpu"]),
         ("cpu-worker", ["worker", "--role", "cpu"]),
     ],
-)
+)  # fmt: skip
 def test_service_runs_the_command_of_the_documentation(
     compose: dict[str, Any], service: str, command: list[str]
 ) -> None:
@@ -99,9 +101,7 @@ def test_service_runs_the_command_of_the_documentation(
 
 
 def test_every_management_command_of_the_file_exists(compose: dict[str, Any]) -> None:
-    text = (PROJECT / "docker-compose.yml").read_text("utf-8")
-    named = set(re.findall(r"manage\.py[\", ]+([a-z_]+)", text))
-
+    named = set(re.findall(r"manage\.py[\", ]+([a-z_]+)", TEXT))
     assert named >= {"serve", "worker", "worker_alive"}
     assert sorted(named - set(get_commands())) == []
 
@@ -114,7 +114,6 @@ def test_every_setting_of_the_file_exists(compose: dict[str, Any]) -> None:
 
 def test_web_and_workers_share_secrets_database_broker_and_media(compose: dict[str, Any]) -> None:
     services = [compose["services"][name] for name in OURS]
-
     for name in ("TTS_SECRET_KEY", "TTS_DATABASE_URL", "TTS_REDIS_URL", "TTS_STORAGE_DIR"):
         assert len({service["environment"][name] for service in services}) == 1
     storage = services[0]["environment"]["TTS_STORAGE_DIR"]
@@ -127,14 +126,12 @@ def test_volumes_that_are_used_are_named_ones(compose: dict[str, Any]) -> None:
         for service in render_compose({}).values()
         for volume in service.get("volumes", [])
     }
-
     assert used == set(compose["volumes"])
 
 
 def test_only_the_gpu_worker_reserves_a_device(compose: dict[str, Any]) -> None:
     reserving = [name for name, service in compose["services"].items() if "deploy" in service]
     devices = compose["services"]["gpu-worker"]["deploy"]["resources"]["reservations"]["devices"]
-
     assert reserving == ["gpu-worker"]
     assert devices == [{"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}]
 
@@ -147,16 +144,13 @@ def test_nothing_but_the_web_is_published_and_that_to_this_host_alone(
         for name, service in compose["services"].items()
         if "ports" in service
     }
-
     assert published == {"web": ["127.0.0.1:${TTS_PORT:-8000}:8000"]}
 
 
 @pytest.mark.parametrize("secret", ["TTS_SECRET_KEY", "POSTGRES_PASSWORD"])
 def test_secret_has_no_default(secret: str) -> None:
-    text = (PROJECT / "docker-compose.yml").read_text("utf-8")
-
-    assert f"${{{secret}:?" in text
-    assert f"${{{secret}:-" not in text
+    assert f"${{{secret}:?" in TEXT
+    assert f"${{{secret}:-" not in TEXT
 
 
 def test_workers_wait_until_the_web_has_migrated(compose: dict[str, Any]) -> None:
@@ -165,26 +159,19 @@ def test_workers_wait_until_the_web_has_migrated(compose: dict[str, Any]) -> Non
 
 
 def test_dockerfile_has_the_targets_and_the_commands_of_the_file(compose: dict[str, Any]) -> None:
-    text = (PROJECT / "Dockerfile").read_text("utf-8")
-    stages = dict(re.findall(r"^FROM \S+ AS (\w+)\n(.*?)(?=^FROM|\Z)", text, re.M | re.S))
-
     for name in OURS:
-        assert compose["services"][name]["build"]["target"] in stages
-    assert "torch_install.py constraints.txt" in stages["worker"]
-    assert "torch_install.py constraints.txt" not in stages["base"] + stages["web"]
+        assert compose["services"][name]["build"]["target"] in STAGES
+    assert "torch_install.py constraints.txt" in STAGES["worker"]
+    assert "torch_install.py constraints.txt" not in STAGES["base"] + STAGES["web"]
 
 
 @pytest.mark.parametrize("stage", ["web", "worker"])
 def test_image_does_not_run_as_root(stage: str) -> None:
-    text = (PROJECT / "Dockerfile").read_text("utf-8")
-    stages = dict(re.findall(r"^FROM \S+ AS (\w+)\n(.*?)(?=^FROM|\Z)", text, re.M | re.S))
-
-    assert "\nUSER ttsweb\n" in stages[stage]
+    assert "\nUSER ttsweb\n" in STAGES[stage]
 
 
 def test_port_of_the_env_file_is_published_and_the_container_keeps_its_own() -> None:
     web = render_compose({"TTS_PORT": "9000"})["web"]
-
     assert web["ports"] == ["127.0.0.1:9000:8000"]
     assert web["environment"]["TTS_PORT"] == "8000"
     assert ":8000/" in web["healthcheck"]["test"][-1]
@@ -197,28 +184,26 @@ def test_folder_of_weights_is_a_volume_or_the_folder_that_the_env_file_names() -
         for name, service in render_compose(given).items()
         if name in OURS
     ]
-
     assert volumes == [["models:/data/models"]] * 3 + [["./data/models:/data/models"]] * 3
 
 
 def test_folders_of_volumes_belong_to_the_images_user_and_data_leads_to_them() -> None:
-    text = (PROJECT / "Dockerfile").read_text("utf-8")
-    made = re.search(r"mkdir -p (.+?) && chown -R ttsweb /data && ln -s /data /app/data", text)
+    made = re.search(
+        r"mkdir -p (.+?) && chown -R ttsweb /data && ln -s /data /app/data", DOCKERFILE
+    )
     mounts = {
         volume.split(":")[1] for name in OURS for volume in render_compose({})[name]["volumes"]
     }
-
     assert made is not None
     assert set(made[1].split()) == mounts
 
 
 def test_worker_image_keeps_what_triton_compiles_with_and_the_build_tries_it() -> None:
-    text = (PROJECT / "Dockerfile").read_text("utf-8")
-    worker = text.split("AS worker\n")[1]
+    worker = DOCKERFILE.split("AS worker\n")[1]
     installed = re.search(r"apt-get install [^&]*--no-install-recommends ([a-z0-9. -]+?) >", worker)
 
     assert installed is not None
     assert {"gcc", "libc6-dev"} <= set(installed[1].split())
     assert "purge" not in worker and "autoremove" not in worker
     assert "why_nothing_compiles" in worker
-    assert text.index("FROM python:3.") < text.index("AS base")  # it has Python.h
+    assert DOCKERFILE.index("FROM python:3.") < DOCKERFILE.index("AS base")  # it has Python.h

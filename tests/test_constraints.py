@@ -18,7 +18,6 @@ PYTHON_VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 
 
 def read_constraints() -> list[Requirement]:
-    """Return the lines of constraints.txt that are no comment."""
     lines = (PROJECT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     return [Requirement(line) for line in lines if line and not line.startswith("#")]
 
@@ -85,7 +84,6 @@ def test_every_dependency_is_pinned_on_every_python(python: str) -> None:
 
 def test_everything_that_is_installed_for_them_is_pinned() -> None:
     missing = sorted({name for name, _ in installed_closure() if name not in PINS})
-
     assert missing == []
 
 
@@ -95,5 +93,4 @@ def test_installed_versions_are_the_pinned_ones() -> None:
         for name, version in installed_closure()
         if name in PINS and not PINS[name].specifier.contains(Version(version).public)
     )
-
     assert wrong == [], "run ./tts test, which installs by the constraints"

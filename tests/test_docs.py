@@ -61,7 +61,6 @@ def api_paths() -> frozenset[str]:
 
 
 def _as_template(path: str) -> str:
-    """Return a path with every id, `{job_id}` or `$JOB`, as `{}`."""
     return re.sub(r"\{[a-z_]+\}|\$[A-Z_]+", "{}", path)
 
 
@@ -87,12 +86,10 @@ def codes_of_refusals() -> set[str]:
 
 
 def _name(function: ast.expr) -> str:
-    """Return the last name of what is called."""
     return getattr(function, "id", getattr(function, "attr", ""))
 
 
 def strings_of_the_code() -> set[str]:
-    """Return every text that stands in the code by itself."""
     return {
         node.value
         for tree in _sources("ttsweb", "voices", "synth", "workers")
@@ -103,20 +100,17 @@ def strings_of_the_code() -> set[str]:
 
 def test_every_address_that_the_api_guide_asks_leads_to_a_view() -> None:
     addresses = set(re.findall(r'"\$TTS_URL(/[^"?]*)', read_api_pages()))
-
     assert len(addresses) >= 50
     for address in addresses:
         resolve(re.sub(r"\$([A-Z_]+)", _sample, address))  # raises where there is none
 
 
 def _sample(variable: re.Match[str]) -> str:
-    """Return an id of the kind that a variable of the guide holds."""
     return "7" if variable[1] in NUMBERED else SAMPLE_ID
 
 
 def test_every_path_of_the_api_is_asked_in_its_guide() -> None:
     asked = {_as_template(path) for path in re.findall(r'"\$TTS_URL(/[^"?]*)', read_api_pages())}
-
     assert sorted({_as_template(path) for path in api_paths()} - asked) == []
 
 
@@ -124,7 +118,6 @@ def test_every_path_under_api_that_the_guide_asks_is_described() -> None:
     asked = {
         _as_template(path) for path in re.findall(r'"\$TTS_URL(/api/[^"?]*)', read_api_pages())
     }
-
     assert sorted(asked - {_as_template(path) for path in api_paths()}) == []
 
 
@@ -132,7 +125,6 @@ def test_codes_of_refusals_are_those_of_the_guide_s_table() -> None:
     rows = re.findall(r"^\| (`[^|]+`) \|", read("errors.md"), re.MULTILINE)
     answer = {code for row in rows for code in re.findall(r"`([a-z0-9_]+)`", row)}
     raised, written = codes_of_refusals(), strings_of_the_code()
-
     assert len(raised) >= 150
     assert sorted(raised - answer) == []
     assert sorted(answer - written - FRAMEWORK_CODES) == []
@@ -140,7 +132,6 @@ def test_codes_of_refusals_are_those_of_the_guide_s_table() -> None:
 
 def test_every_method_that_the_api_guide_calls_is_the_client_s() -> None:
     called = set(re.findall(r"\btts\.(\w+)\.(\w+)\(", read_api_pages()))
-
     assert len(called) >= 12
     with Client("http://127.0.0.1:1", "tts_sample") as client:
         for part, method in called:
@@ -156,7 +147,6 @@ def test_api_guide_is_read_in_one_sitting() -> None:
 )
 def test_python_of_a_guide_is_python(name: str) -> None:
     blocks = re.findall(r"```python\n(.*?)```", read(name), re.DOTALL)
-
     assert blocks
     for block in blocks:
         compile(block, name, "exec")
@@ -168,7 +158,6 @@ def test_every_code_that_the_install_guide_names_is_said_by_the_code() -> None:
     source = "".join(
         path.read_text(encoding="utf-8") for path in (PROJECT / "workers/local").glob("model_*.py")
     )
-
     assert len(codes) >= 8
     assert sorted(code for code in codes if f'"{code}"' not in source) == []
 
@@ -187,7 +176,6 @@ def test_commands_settings_and_files_of_a_guide_exist(path: Path) -> None:
 
 def test_each_picture_is_shown_by_the_admin_s_guide_and_small() -> None:
     pictures = sorted((PROJECT / "docs" / "images").glob("*"))
-
     assert len(pictures) >= 8
     for picture in pictures:
         assert f"](images/{picture.name})" in read("admin.md")
@@ -200,7 +188,6 @@ def test_each_picture_of_the_admin_s_guide_is_made_by_a_browser_s_test() -> None
     keeps = r'(?:picture\((?:admin|studio)|assert_fit_for_all\(\w+, site\.url), "([a-z-]+)"\)'
     made = set(re.findall(keeps, "".join(tests)))
     looked_at = {f"{name}{mode}" for name in PAGES for mode in ("", "-dark", "-phone")}
-
     assert sorted(shown - made - looked_at) == []
 
 
@@ -212,7 +199,6 @@ def test_links_into_a_document_lead_to_a_heading_of_it(path: Path) -> None:
         for file, anchor in links
         if anchor not in headings(path.parent / file if file else path)
     ]
-
     assert lost == []
 
 

@@ -89,7 +89,6 @@ print(json.dumps({
 
 
 def copy_of_the_project(folder: Path) -> Path:
-    """Return a copy of what runs."""
     skipped = shutil.ignore_patterns("__pycache__")
     for name in ("ttsweb", "voices", "synth", "workers", "tests/data"):
         if (PROJECT / name).is_dir():
@@ -121,12 +120,10 @@ def carry_out(heading: str, folder: Path) -> set[str]:
 
 @pytest.fixture
 def environment(clean_env: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """An environment in which the copy runs, not the project."""
     return clean_env | {"PYTHONPATH": str(tmp_path / "copy")}
 
 
 def python(environment: dict[str, str], *arguments: str) -> str:
-    """Run Python in the copy and return what it prints."""
     ended = subprocess.run(
         [sys.executable, *arguments],
         env=environment,
@@ -184,7 +181,6 @@ def test_a_kind_of_work_is_added_in_a_few_files_and_done(
     changed = carry_out("A new kind of work", copy_of_the_project(tmp_path / "copy"))
     python(environment, "manage.py", "makemigrations", "synth", "-n", "word_count")
     python(environment, "manage.py", "migrate")
-
     done = json.loads(python(environment, "-c", COUNT))
 
     assert len(changed) <= MOST_FILES

@@ -33,11 +33,9 @@ def test_import_stays_on_its_side(
     code: str, absent: tuple[str, ...], clean_env: dict[str, str]
 ) -> None:
     check = f"{code}\nimport sys\nprint(*[name for name in {absent!r} if name in sys.modules])"
-
     run = subprocess.run(
         [sys.executable, "-c", check], env=clean_env, capture_output=True, text=True, check=False
     )
-
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip() == ""
 
@@ -80,7 +78,6 @@ def test_web_half_never_imports_the_engine_or_its_tasks(folder: str) -> None:
 def test_render_app_outside_the_engine_never_imports_it() -> None:
     engine = PROJECT / "synth" / "engine"
     paths = (path for path in modules_of("synth") if engine not in path.parents)
-
     assert trespasses(paths, ENGINE_SIDE) == []
 
 
@@ -106,14 +103,12 @@ def test_workers_never_import_views_or_serializers() -> None:
     walls = tuple(
         f"{app}.{name}" for app in ("voices", "synth") for name in ("views", "serializers")
     )
-
     assert trespasses(modules_of("workers"), walls) == []
 
 
 def test_only_the_app_configuration_loads_the_celery_app_in_the_web_half() -> None:
     paths = (path for folder in ("ttsweb", "voices") for path in modules_of(folder))
     others = (path for path in paths if path.name != "apps.py")
-
     assert trespasses(others, ("workers",)) == []
 
 

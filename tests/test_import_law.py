@@ -47,7 +47,6 @@ LAW: dict[str, tuple[str, ...]] = {
 
 
 def modules() -> dict[str, Path]:
-    """Return the product's modules by name."""
     found = {}
     for top in PRODUCT:
         for path in (PROJECT / top).rglob("*.py"):
@@ -82,7 +81,6 @@ def imported(path: Path, known: dict[str, Path]) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def graph() -> dict[str, set[str]]:
-    """The modules that each module imports."""
     known = modules()
     return {name: set(imported(path, known)) - {name} for name, path in known.items()}
 

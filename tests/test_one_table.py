@@ -42,7 +42,6 @@ def test_type_checkers_know_the_formats_of_a_books_files() -> None:
 @pytest.mark.parametrize("name", BOOK_FORMATS)
 def test_each_row_says_how_its_files_are_written(name: str) -> None:
     form = BOOK_FORMATS[name]
-
     assert form.name == name
     assert bool(form.container and form.codec) or form.writer != Writer.CODEC
     assert (form.spliced_from in FORMATS) == (form.writer == Writer.SPLICED)

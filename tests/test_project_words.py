@@ -28,7 +28,6 @@ FORBIDDEN = {
 
 
 def text_files() -> Iterator[Path]:
-    """Yield the text files that git tracks or would track."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=PROJECT,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from django.core.management import get_commands
 
-from ttsweb.configuration.tables import env_example, with_options_table, with_settings_table
+from ttsweb.configuration.tables import TABLES, env_example, put_table
 
 PROJECT = Path(__file__).resolve().parent.parent
 DOCUMENTS = (
@@ -32,21 +32,14 @@ def test_readme_is_read_in_one_sitting(readme: str) -> None:
     assert len(readme.splitlines()) <= 150
 
 
-def test_table_of_the_guide_is_the_one_of_the_code() -> None:
-    guide = (PROJECT / "docs/configuration.md").read_text(encoding="utf-8")
-
-    assert guide == with_settings_table(guide), "run ./tts docs --write"
-
-
-def test_table_of_options_in_the_api_guide_is_the_generated_one() -> None:
-    guide = (PROJECT / "docs" / "api.md").read_text(encoding="utf-8")
-
-    assert guide == with_options_table(guide), "run ./tts docs --write"
+@pytest.mark.parametrize("document", TABLES)
+def test_table_of_a_guide_is_the_one_of_the_code(document: str) -> None:
+    guide = (PROJECT / document).read_text(encoding="utf-8")
+    assert guide == put_table(guide, document), "run ./tts docs --write"
 
 
 def test_env_example_is_the_one_of_the_code() -> None:
     text = (PROJECT / ".env.example").read_text(encoding="utf-8")
-
     assert text == env_example(), "run ./tts docs --write"
 
 
@@ -54,14 +47,12 @@ def test_env_example_is_the_one_of_the_code() -> None:
 def test_every_command_that_a_document_names_exists(name: str) -> None:
     text = (PROJECT / name).read_text(encoding="utf-8")
     named = set(re.findall(r"(?:\./tts|manage\.py)[ \"',]+([a-z][a-z_-]*)", text))
-
     assert sorted(named - known_commands()) == []
 
 
 def test_every_command_that_the_script_lists_exists() -> None:
     script = (PROJECT / "tts").read_text(encoding="utf-8")
     listed = re.findall(r"^  ([a-z][a-z-]*)  +[a-z]", script, re.MULTILINE)
-
     usual = {"demo", "say", "render", "serve", "worker", "doctor", "verify-golden", "bench", "test"}
     assert usual == set(listed)
     assert sorted(set(listed) - known_commands()) == []
@@ -73,11 +64,9 @@ def test_every_setting_that_a_document_names_exists(name: str) -> None:
     rows = set(re.findall(r"^\| `(TTS_[A-Z0-9_]+)`", table, re.MULTILINE))
     text = (PROJECT / name).read_text(encoding="utf-8")
     named = {one for one in re.findall(r"TTS_[A-Z0-9_]+", text) if "TTS_TEST_" not in one}
-
     assert sorted(named - rows) == []
 
 
 def test_every_relative_link_leads_to_a_file(readme: str) -> None:
     targets = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", readme)
-
     assert [target for target in targets if not (PROJECT / target).exists()] == []

@@ -47,7 +47,6 @@ def run_sample(tmp_path: Path, **environment: str) -> subprocess.CompletedProces
 
 def test_missing_service_is_a_skip_that_the_summary_explains(tmp_path: Path) -> None:
     run = run_sample(tmp_path)
-
     assert run.returncode == 0, run.stdout
     assert "1 passed, 2 skipped" in run.stdout
     assert "= left out =" in run.stdout
@@ -57,7 +56,6 @@ def test_missing_service_is_a_skip_that_the_summary_explains(tmp_path: Path) -> 
 
 def test_missing_service_that_is_required_is_a_failure(tmp_path: Path) -> None:
     run = run_sample(tmp_path, TTS_TEST_REQUIRE="redis, postgres")
-
     assert run.returncode == 1
     assert re.search(r"1 passed, 1 skipped, .*1 error", run.stdout)
     assert "redis is required (TTS_TEST_REQUIRE), but no redis-server" in run.stdout
@@ -66,24 +64,19 @@ def test_missing_service_that_is_required_is_a_failure(tmp_path: Path) -> None:
 def test_service_that_is_here_is_used(tmp_path: Path) -> None:
     (tmp_path / "redis-server").write_text("#!/bin/sh\n")
     (tmp_path / "redis-server").chmod(0o755)
-
     run = run_sample(tmp_path, TTS_TEST_REQUIRE="redis")
-
     assert "2 passed, 1 skipped" in run.stdout
 
 
 def test_misspelt_requirement_stops_the_run(tmp_path: Path) -> None:
     run = run_sample(tmp_path, TTS_TEST_REQUIRE="redis,postgers")
-
     assert run.returncode == 4
     assert "postgers is none of redis, postgres, browser" in run.stderr
 
 
 def test_unreachable_postgres_is_told_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TTS_TEST_POSTGRES_URL", "postgresql://u:topsecret@127.0.0.1:1/x")
-
     reason = services.why_no_postgres()
-
     assert reason is not None
     assert "does not answer" in reason
     assert "topsecret" not in reason
@@ -91,7 +84,6 @@ def test_unreachable_postgres_is_told_without_its_password(monkeypatch: pytest.M
 
 def test_every_mark_of_a_service_is_declared() -> None:
     declared = (PROJECT / "pyproject.toml").read_text(encoding="utf-8")
-
     for name in services.CHECKS:
         assert f'"{name}: ' in declared
 
@@ -101,7 +93,6 @@ def test_redis_of_the_run_is_empty_and_its_own(redis_url: str) -> None:
     with redis.Redis.from_url(redis_url) as client:
         assert client.dbsize() == 0
         client.set("key", "value")
-
     assert ":6379/" not in redis_url
 
 
@@ -112,7 +103,6 @@ def test_postgres_database_of_a_test_is_empty_and_its_own(postgres_url: str) -> 
         tables = connection.execute(
             "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'public'"
         ).fetchone()
-
     assert name is not None and name[0].startswith("ttsweb_test_")
     assert tables == (0,)
 
@@ -121,7 +111,6 @@ def test_environment_of_a_started_process_has_no_setting_from_outside(
     clean_env: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = {name for name in clean_env if name.startswith("TTS_")}
-
     assert ours == {"TTS_DATA_DIR", "TTS_ENV_FILE"}
     assert clean_env["TTS_ENV_FILE"] == os.devnull
 
@@ -129,6 +118,5 @@ def test_environment_of_a_started_process_has_no_setting_from_outside(
 def test_one_place_starts_a_browser_once_a_process() -> None:
     sources = {path: path.read_text() for path in (PROJECT / "tests").rglob("*.py")}
     starting = [path for path, text in sources.items() if ".Chrome" + "(" in text]
-
     assert [path.name for path in starting] == ["chrome.py"]
     assert '@pytest.fixture(scope="session")\ndef chrome(' in sources[starting[0]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import functools
-from collections.abc import Sequence
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -52,12 +51,12 @@ def reencrypt(token: str, *, what: str) -> str:
 
 
 def _box() -> MultiFernet:
-    return _box_of(settings.SECRET_KEY, tuple(settings.SECRET_KEY_FALLBACKS))
+    return _box_of(settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
 
 
 @functools.lru_cache(maxsize=4)
-def _box_of(current: str, former: Sequence[str]) -> MultiFernet:
-    return MultiFernet([Fernet(_derive(key)) for key in (current, *former)])
+def _box_of(*keys: str) -> MultiFernet:
+    return MultiFernet([Fernet(_derive(key)) for key in keys])
 
 
 def _derive(secret_key: str) -> bytes:

@@ -126,7 +126,6 @@ def claim(rows: QuerySet[Leased], pks: Sequence[Any], *, worker: str) -> list[Cl
 
 
 def claimed(model: type[LeasedModel], *, worker: str, token: uuid.UUID) -> dict[str, Any]:
-    """Return the columns of a claim that begins now."""
     return {
         "claimed_by": worker,
         "claim_token": token,
@@ -225,7 +224,6 @@ def free(
 
 
 def untried() -> dict[str, Any]:
-    """Return the columns of a row that is to be done as if it had never been tried."""
     return {"attempts": 0, "losses": 0, "not_before": database_now(), "sent_at": None}
 
 

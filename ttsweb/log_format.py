@@ -11,8 +11,6 @@ log_context: contextvars.ContextVar[str] = contextvars.ContextVar("log_context",
 
 
 class LineFormatter(logging.Formatter):
-    """Write one line per record, as text or as one JSON object."""
-
     def __init__(self, form: str = "text") -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s%(context)s: %(message)s")
         self.form = form

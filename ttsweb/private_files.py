@@ -13,18 +13,9 @@ PRIVATE_UMASK = 0o077
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
 # What the service makes in the data folder; anything else there was put there by somebody.
 _OWN = (
-    "*.lock",
-    "bench",
-    "cache",
-    "db.sqlite3*",
-    "logs",
-    "out",
-    "queue",
-    "secret_key",
-    "storage",
-    "tmp",
-    "workers",
-)
+    "*.lock", "bench", "cache", "db.sqlite3*", "logs", "out", "queue", "secret_key", "storage",
+    "tmp", "workers",
+)  # fmt: skip
 _users_umask: int | None = None
 
 logger = logging.getLogger(__name__)

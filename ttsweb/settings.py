@@ -61,10 +61,8 @@ SECRET_KEY = read_or_make_secret_key(
     env_secret(
         "TTS_SECRET_KEY",
         default_text="generated in `TTS_DATA_DIR`/secret_key when embedded",
-        help=(
-            "Signs sessions and encrypts secrets in the database; required if a database or "
-            "Redis URL is set."
-        ),
+        help="Signs sessions and encrypts secrets in the database; required if a database or "
+        "Redis URL is set.",
     ),
     path=DATA_DIR / "secret_key",
     is_embedded=IS_EMBEDDED,
@@ -72,10 +70,8 @@ SECRET_KEY = read_or_make_secret_key(
 SECRET_KEY_FALLBACKS = env_list(
     "TTS_SECRET_KEY_FALLBACKS",
     default=[],
-    help=(
-        "Former values of TTS_SECRET_KEY. Data that they signed or encrypted can still be "
-        "read; `./tts reencrypt` encrypts it with the present key."
-    ),
+    help="Former values of TTS_SECRET_KEY. Data that they signed or encrypted can still be read; "
+    "`./tts reencrypt` encrypts it with the present key.",
 )
 HOST = env_str("TTS_HOST", default="127.0.0.1", help="Address that `./tts serve` listens on.")
 PORT = env_int(
@@ -85,27 +81,21 @@ SERVER_URL = env_url(
     "TTS_URL",
     schemes=("http", "https"),
     default_text="this machine, at `TTS_HOST` and `TTS_PORT`",
-    help=(
-        "Server that the commands `say`, `render`, `voices` and `jobs` use, such as "
-        "https://tts.example.org."
-    ),
+    help="Server that the commands `say`, `render`, `voices` and `jobs` use, such as "
+    "https://tts.example.org.",
 )
 API_KEY = env_secret("TTS_API_KEY", help="API key that these commands send.")
 ALLOWED_HOSTS = env_list(
     "TTS_ALLOWED_HOSTS",
     default=["localhost", "127.0.0.1", "[::1]", "host.docker.internal"],
-    help=(
-        "Host names under which the server answers; needed if `TTS_HOST` is another address "
-        "than this machine's own."
-    ),
+    help="Host names under which the server answers; needed if `TTS_HOST` is another address than "
+    "this machine's own.",
 )
 BEHIND_HTTPS_PROXY = env_bool(
     "TTS_BEHIND_HTTPS_PROXY",
     default=False,
-    help=(
-        "Trust X-Forwarded-Proto, send cookies over HTTPS only, and accept forms of pages at "
-        "https:// and a name in `TTS_ALLOWED_HOSTS`."
-    ),
+    help="Trust X-Forwarded-Proto, send cookies over HTTPS only, and accept forms of pages at "
+    "https:// and a name in `TTS_ALLOWED_HOSTS`.",
 )
 LOG_FORMAT = env_str(
     "TTS_LOG_FORMAT", default="text", choices=("text", "json"), help="Format of a log line."
@@ -129,20 +119,16 @@ MAX_BOOK_BYTES = env_int(
 KEEP_INLINE_REFERENCES = env_bool(
     "TTS_KEEP_INLINE_REFERENCES",
     default=False,
-    help=(
-        "Keep the clip that came with a job after the job has ended, until the job is deleted "
-        "or expires. The clip's codes are kept in either case."
-    ),
+    help="Keep the clip that came with a job after the job has ended, until the job is deleted or "
+    "expires. The clip's codes are kept in either case.",
 )
 ORPHAN_HOURS = env_int(
     "TTS_ORPHAN_HOURS",
     default=24,
     low=0,
     high=87600,
-    help=(
-        "Hours after which objects in the storage that no row names are removed; 0 keeps them. "
-        "If two installations share one storage, set it to 0 in both."
-    ),
+    help="Hours after which objects in the storage that no row names are removed; 0 keeps them. "
+    "If two installations share one storage, set it to 0 in both.",
 )
 
 # --- URLs that users name -------------------------------------------------------------------------
@@ -154,10 +140,8 @@ URL_REFERENCES = env_bool(
 ALLOW_PRIVATE_URLS = env_bool(
     "TTS_ALLOW_PRIVATE_URLS",
     default=False,
-    help=(
-        "Allow URLs of references and webhooks to point to private addresses, such as this "
-        "machine and its network. Everyone with a key can then reach services there."
-    ),
+    help="Allow URLs of references and webhooks to point to private addresses, such as this "
+    "machine and its network. Everyone with a key can then reach services there.",
 )
 RETENTION_DAYS = env_float(
     "TTS_RETENTION_DAYS",
@@ -165,11 +149,9 @@ RETENTION_DAYS = env_float(
     low=0.0,
     high=36_500.0,
     default_text="0 (for ever)",
-    help=(
-        "Days after which an ended job is deleted with its files, unless the job sets its own "
-        "time; 0 keeps jobs. It counts from the end of a job; a change does not affect jobs "
-        "that have ended."
-    ),
+    help="Days after which an ended job is deleted with its files, unless the job sets its own "
+    "time; 0 keeps jobs. It counts from the end of a job; a change does not affect jobs that have "
+    "ended.",
 )
 
 # --- calls as OpenAI's API has them ---------------------------------------------------------------
@@ -177,10 +159,8 @@ OPENAI_VOICE_ALIASES = voice_aliases(
     env_list(
         "TTS_OPENAI_VOICE_ALIASES",
         default=[],
-        help=(
-            "Other names of voices in calls of /v1, such as alloy=Ada,nova=Grace; a voice with "
-            "this very name takes precedence."
-        ),
+        help="Other names of voices in calls of /v1, such as alloy=Ada,nova=Grace; a voice with "
+        "this very name takes precedence.",
     )
 )
 OPENAI_PUBLIC_VOICES = env_bool(
@@ -202,10 +182,8 @@ DTYPE = env_str(
     "TTS_DTYPE",
     default="auto",
     choices=("auto", "float32", "bfloat16", "int8"),
-    help=(
-        "Number format of the transformers; `auto` is bfloat16 if the device multiplies it. "
-        "`int8` (CPU) is faster and less exact."
-    ),
+    help="Number format of the transformers; `auto` is bfloat16 if the device multiplies it. "
+    "`int8` (CPU) is faster and less exact.",
 )
 ENGINE_SLOTS = env_int(
     "TTS_ENGINE_SLOTS",
@@ -213,11 +191,9 @@ ENGINE_SLOTS = env_int(
     low=0,
     high=512,
     default_text="0 (sized from the device)",
-    help=(
-        "Segments that are rendered in one batch; 0 takes as many as fit into the device's "
-        "memory, at most 16 on a CPU and 64 on a GPU. The engine does not start if the slots do "
-        "not fit."
-    ),
+    help="Segments that are rendered in one batch; 0 takes as many as fit into the device's "
+    "memory, at most 16 on a CPU and 64 on a GPU. The engine does not start if the slots do not "
+    "fit.",
 )
 ENGINE_MAX_POSITIONS = env_int(
     "TTS_ENGINE_MAX_POSITIONS",
@@ -229,21 +205,17 @@ ENGINE_MAX_POSITIONS = env_int(
 ENGINE_STRICT = env_bool(
     "TTS_ENGINE_STRICT",
     default=False,
-    help=(
-        "Make a segment's codes independent of other segments, bit for bit, on one machine with "
-        "one value of TTS_ENGINE_SLOTS; with few segments at a time, rendering is slower."
-    ),
+    help="Make a segment's codes independent of other segments, bit for bit, on one machine with "
+    "one value of TTS_ENGINE_SLOTS; with few segments at a time, rendering is slower.",
 )
 ENGINE_WITHOUT = env_list(
     "TTS_ENGINE_WITHOUT",
     default=[],
     choices=("graphs", "kernels", "torchaudio"),
-    help=(
-        "What the engine does without, where it makes trouble; each is used if the device has "
-        "it. `graphs`: CUDA graphs of the making of a frame. `kernels`: the project's own "
-        "kernels, in Triton on CUDA, in C on a CPU, which make frames about twice as fast. "
-        "`torchaudio`: its resampler, which gives the same as the built-in one."
-    ),
+    help="What the engine does without, where it makes trouble; each is used if the device has "
+    "it. `graphs`: CUDA graphs of the making of a frame. `kernels`: the project's own kernels, in "
+    "Triton on CUDA, in C on a CPU, which make frames about twice as fast. `torchaudio`: its "
+    "resampler, which gives the same as the built-in one.",
 )
 
 # --- queue ------------------------------------------------------------------------------------
@@ -259,21 +231,17 @@ TRANSCRIBER = transcriber_name(
         "TTS_TRANSCRIBER",
         default="",
         default_text="none",
-        help=(
-            "Factory of a transcriber that checks each take, as package.module:factory; none is "
-            "included."
-        ),
+        help="Factory of a transcriber that checks each take, as package.module:factory; none is "
+        "included.",
     )
 )
 WORKER_NAME = env_str(
     "TTS_WORKER_NAME",
     default="",
     default_text="the host's name",
-    help=(
-        "Beginning of the names of this host's workers, followed by the role, and by a "
-        "number from the second worker of a role on. It must differ between hosts and stay "
-        "the same after restarts."
-    ),
+    help="Beginning of the names of this host's workers, followed by the role, and by a number "
+    "from the second worker of a role on. It must differ between hosts and stay the same after "
+    "restarts.",
 )
 
 # --- what no variable changes; a settings module of one's own may, as with Django's settings ------

@@ -27,7 +27,9 @@ class AtomicFileSystemStorage(FileSystemStorage):
         self._make_folders(target.parent)
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
         try:
-            with open(temporary, "wb", opener=self._open_private) as file:  # opener
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+            mode = self.file_permissions_mode or FILE_MODE
+            with os.fdopen(os.open(temporary, flags, mode), "wb") as file:
                 for chunk in content.chunks():
                     file.write(chunk)
                 file.flush()
@@ -36,23 +38,15 @@ class AtomicFileSystemStorage(FileSystemStorage):
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        _sync_folder(target.parent)
+        descriptor = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)  # so that the rename survives a power cut
+        finally:
+            os.close(descriptor)
         return name
-
-    def _open_private(self, path: str, flags: int) -> int:
-        return os.open(path, flags, self.file_permissions_mode or FILE_MODE)
 
     def _make_folders(self, folder: Path) -> None:
         """Make what is missing of a path, each folder of it with the mode of folders."""
         if not folder.is_dir():
             self._make_folders(folder.parent)
             folder.mkdir(exist_ok=True, mode=self.directory_permissions_mode or FOLDER_MODE)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename in `folder` survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

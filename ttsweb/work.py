@@ -98,7 +98,6 @@ def enqueue_task(task: str, *arguments: str) -> None:
 
 
 def _send(task: str, queue: str, *arguments: str) -> bool:
-    """Publish one message; a broker that is away is logged: the row waits for a pump."""
     try:
         current_app.send_task(task, args=arguments, queue=queue, ignore_result=True)
     except (OperationalError, OSError) as error:

@@ -19,7 +19,7 @@ from tests.synth.books.documents import Epub, page
 from tests.synth.books_text.blocks import make_docx, paragraph
 from ttsweb.client import ClientError
 from ttsweb.commands.base import StepError
-from ttsweb.commands.render_books import _opened as open_shelf
+from ttsweb.commands.render_books import open_archive as open_shelf
 from ttsweb.zips import ZipLimits, ZipRefusedError, open_zip
 from voices.portable.archive import ImportRefusedError, open_archive
 

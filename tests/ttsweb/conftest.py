@@ -13,19 +13,16 @@ from ttsweb.client import Client
 
 @pytest.fixture
 def faulty() -> Iterator[FaultyServer]:
-    """A server that gives the answers it is told."""
     with faulty_server.serving() as server:
         yield server
 
 
 @pytest.fixture
 def pauses() -> list[float]:
-    """The seconds that `client` would have slept, in order."""
     return []
 
 
 @pytest.fixture
 def client(faulty: FaultyServer, pauses: list[float]) -> Iterator[Client]:
-    """A client of the faulty server, which never sleeps."""
     with Client(faulty.url, "tts_key", timeout=5, retries=3, sleep=pauses.append) as client:
         yield client

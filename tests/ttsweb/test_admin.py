@@ -17,37 +17,28 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def page() -> Client:
-    """A browser of a superuser."""
     return logged_in(make_user("boss", is_superuser=True))
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        "/admin/",
-        "/admin/auth/user/",
-        "/admin/auth/user/add/",
-        "/admin/auth/group/add/",
-        "/admin/synth/apikey/",
-        "/admin/synth/apikey/add/",
-        "/admin/voices/voice/",
+        "/admin/", "/admin/auth/user/", "/admin/auth/user/add/", "/admin/auth/group/add/",
+        "/admin/synth/apikey/", "/admin/synth/apikey/add/", "/admin/voices/voice/",
         "/admin/voices/voice/add/",
     ],
-)
+)  # fmt: skip
 def test_a_page_opens_with_our_style(page: Client, path: str) -> None:
     response = page.get(path)
-
     assert response.status_code == 200
     assert "ttsweb/admin.css" in response.content.decode()
 
 
 def test_a_user_can_be_added_and_edited(page: Client) -> None:
     password = {"password1": "a long enough one", "password2": "a long enough one"}
-
     response = page.post(
         "/admin/auth/user/add/", {"username": "clerk", "usable_password": "true", **password}
     )
-
     assert response.status_code == 302
     assert page.get(response["Location"]).status_code == 200
 
@@ -56,7 +47,6 @@ def test_times_have_their_zone(page: Client) -> None:
     user = make_user("clerk")
     LogEntry.objects.log_actions(user.pk, [user], CHANGE, single_object=True)
     shown = page.get(f"/admin/auth/user/{user.pk}/history/").content.decode()
-
     assert re.search(r"\d+\xa0\w{3}\xa0\d{4}, \d\d:\d\d\xa0UTC", shown)
 
 
@@ -64,9 +54,7 @@ def test_deletion_of_a_user_tells_no_rows_without_names(page: Client) -> None:
     user = make_user("clerk")
     user.groups.add(Group.objects.create(name="Readers"))
     create_key(user, "a key")
-
     shown = page.get(f"/admin/auth/user/{user.pk}/delete/").content.decode()
-
     assert "clerk" in shown and "a key" in shown
     assert "relationship" not in shown and "object (" not in shown
 
@@ -81,34 +69,26 @@ def test_a_list_without_rows_says_why(page: Client, query: str, said: str) -> No
 
 def test_overview_says_ages_as_people_do(page: Client) -> None:
     make_worker("gone", seconds_ago=3 * 3600 + 60)
-
     shown = page.get("/admin/").content.decode()
-
     assert "<title> Overview" in " ".join(shown.split()).replace("<title>  ", "<title> ")
     assert "3.0 h ago" in shown
 
 
 def test_figures_of_a_worker_are_words(page: Client) -> None:
     make_worker("gpu", figures={"slots_in_use": 3, "memory_bytes": 1024**3})
-
     shown = page.get("/admin/synth/workerstatus/gpu/change/").content.decode()
-
     assert "memory 1.0\xa0GB · slots in use 3" in shown
 
 
 def test_job_of_a_sample_says_of_which_book_it_is(page: Client) -> None:
     job = make_job(text="")
     make_book(title="Two Tales", sample_job=job)
-
     shown = page.get("/admin/synth/renderjob/").content.decode()
-
     assert "Sample of Two Tales" in shown
 
 
 def test_filter_by_language_has_words_for_none(page: Client) -> None:
     make_lexicon(None, name="Of none")
     make_lexicon(None, name="Of English", language="en")
-
     shown = page.get("/admin/synth/lexicon/").content.decode()
-
     assert "not set" in " ".join(shown.split())

@@ -18,7 +18,6 @@ from ttsweb.encryption import SecretUnreadableError, decrypt, encrypt
 
 @pytest.fixture
 def user(db: None) -> User:
-    """A user."""
     return make_user()
 
 
@@ -29,7 +28,6 @@ def change_key(settings: Settings, *, keep: bool) -> None:
 
 
 def stored(user: User) -> str:
-    """Return what the database has of a user's secrets."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT encrypted_secret, encrypted_previous FROM synth_webhooksecret "
@@ -40,7 +38,6 @@ def stored(user: User) -> str:
 
 def test_text_comes_back_and_two_tokens_of_it_differ() -> None:
     first, second = encrypt("whsec_ü"), encrypt("whsec_ü")
-
     assert first != second
     assert {decrypt(first, what="It"), decrypt(second, what="It")} == {"whsec_ü"}
     assert (encrypt(""), decrypt("", what="It")) == ("", "")
@@ -55,7 +52,6 @@ def test_what_is_no_token_is_an_error_with_a_code_and_no_garbage(token: str) -> 
 def test_database_has_no_secret_in_clear(user: User) -> None:
     first = secret_of(user).secret
     row = rotate_secret(user)
-
     assert row.previous == first
     for secret in (first, row.secret):
         assert secret.removeprefix("whsec_") not in stored(user)
@@ -81,9 +77,7 @@ def test_lost_key_is_a_problem_with_a_code_and_rotating_makes_a_new_secret(
     lost = secret_of(user).secret
     change_key(settings, keep=False)
     headers = {"Authorization": f"Bearer {create_key(user, 'test')[1]}"}
-
     answer = Client().get("/api/v1/webhooks/secret", headers=headers)
-
     assert (answer.status_code, answer.json()["code"]) == (503, "secret_unreadable")
     assert "TTS_SECRET_KEY_FALLBACKS" in answer.json()["detail"]
     with pytest.raises(CommandError, match="secret_unreadable: "):
@@ -104,7 +98,6 @@ def test_lost_key_is_said_in_the_admin(settings: Settings, db: None) -> None:
     change_key(settings, keep=False)
     browser = Client()
     browser.force_login(admin)
-
     page = browser.get(f"/admin/synth/webhooksecret/{row.pk}/change/")
 
     assert page.status_code == 200

@@ -16,7 +16,6 @@ from ttsweb.configuration.builders import broker_settings
 
 @pytest.fixture
 def channel(tmp_path: Path) -> Iterator[Any]:
-    """A channel with the settings of a service without Redis."""
     found = broker_settings(None, data_dir=tmp_path)
     options = found["broker_transport_options"]
     for name in ("data_folder_in", "control_folder"):
@@ -54,7 +53,6 @@ def test_messages_come_to_their_queue(channel: Any) -> None:
     for number in range(3):
         channel._put("cpu", {"number": number})
     channel._put("synth", {"number": 9})
-
     assert channel._size("cpu") == 3
     assert sorted(channel._get("cpu")["number"] for _ in range(3)) == [0, 1, 2]
     assert channel._get("synth") == {"number": 9}
@@ -62,6 +60,5 @@ def test_messages_come_to_their_queue(channel: Any) -> None:
 
 def test_folder_that_cannot_be_written_is_an_error_of_the_channel(channel: Any) -> None:
     Path(channel.data_folder_in).rmdir()
-
     with pytest.raises(ChannelError):
         channel._put("cpu", {})

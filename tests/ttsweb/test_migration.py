@@ -23,7 +23,6 @@ print(migrate_once(settings.DATA_DIR), len(missing_migrations()))
 
 
 def start(environment: dict[str, str]) -> subprocess.Popen[str]:
-    """Start a process that brings the database up to date."""
     return subprocess.Popen(
         [sys.executable, "-c", MIGRATE],
         env=environment,
@@ -66,7 +65,6 @@ def test_database_of_an_early_version_is_refused_with_a_sentence(former: str) ->
     recorder = MigrationRecorder(connection)
     recorder.record_unapplied("synth", "0001_tables")
     recorder.record_applied("synth", former)
-
     with pytest.raises(OldDatabaseError, match=r"an early .* whose tables of 'synth'"):
         missing_migrations()
 
@@ -76,7 +74,6 @@ def test_database_with_some_of_what_was_joined_is_refused_with_a_sentence() -> N
     recorder = MigrationRecorder(connection)
     recorder.record_unapplied("voices", "0001_squashed")
     recorder.record_unapplied("voices", "0006_losses")
-
     with pytest.raises(OldDatabaseError, match=r"whose tables of 'voices'"):
         missing_migrations()
 
@@ -84,12 +81,10 @@ def test_database_with_some_of_what_was_joined_is_refused_with_a_sentence() -> N
 @pytest.mark.django_db
 def test_database_with_all_that_was_joined_lacks_nothing() -> None:
     MigrationRecorder(connection).record_unapplied("voices", "0001_squashed")
-
     assert missing_migrations() == []
 
 
 @pytest.mark.django_db
 def test_database_without_a_later_migration_lacks_it() -> None:
     MigrationRecorder(connection).record_unapplied("synth", "0001_tables")
-
     assert missing_migrations() == ["synth.0001_tables"]

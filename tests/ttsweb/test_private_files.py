@@ -38,7 +38,6 @@ def open_paths(*folders: Path) -> list[str]:
 
 
 def make_old(data: Path) -> None:
-    """Make what an installation of an earlier version has left."""
     for name in ("queue/messages/1.msg", "storage/clips/ab/clip.wav", "cache/a.json"):
         (data / name).parent.mkdir(parents=True, exist_ok=True)
         (data / name).write_text("x")
@@ -63,7 +62,6 @@ def test_every_file_of_a_new_installation_is_private_and_holds_no_secret_in_clea
     ended = run(clean_env, "demo", "--no-serve", "--text", "Good.")
     assert ended.returncode == 0, ended.stderr
     data = Path(clean_env["TTS_DATA_DIR"])
-
     secrets = run_python(clean_env, MAKE_SECRET).split()
 
     assert open_paths(data) == []
@@ -116,9 +114,7 @@ def test_folder_that_everybody_writes_to_stays_so(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
     (tmp_path / "db.sqlite3").write_text("x")
     (tmp_path / "db.sqlite3").chmod(0o644)
-
     mend_modes(tmp_path, tmp_path / "storage")
-
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o1777
     assert stat.S_IMODE((tmp_path / "db.sqlite3").stat().st_mode) == 0o600
 
@@ -140,6 +136,5 @@ def test_what_a_command_hands_out_has_the_modes_of_the_users_shell(tmp_path: Pat
 @pytest.mark.usefixtures("umask")
 def test_objects_of_the_storage_are_private_without_any_umask() -> None:
     name = default_storage.save("private/a/b.txt", ContentFile(b"x"))
-
     assert open_paths(Path(settings.STORAGE_DIR) / "private") == []
     default_storage.delete(name)

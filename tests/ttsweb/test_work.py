@@ -13,8 +13,6 @@ from ttsweb.work import FILL_LIVE, MOST_MESSAGES, SEGMENTS_PER_MESSAGE, Kind
 
 
 class Broker:
-    """Keeps the names of messages, or is away."""
-
     def __init__(self) -> None:
         self.sent: list[str] = []
         self.is_away = False
@@ -27,7 +25,6 @@ class Broker:
 
 @pytest.fixture(autouse=True)
 def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
-    """The broker of these tests."""
     made = Broker()
     monkeypatch.setattr(work, "current_app", made)
     return made
@@ -36,25 +33,20 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
 @pytest.mark.parametrize(
     ("kind", "rows", "messages"),
     [
-        (Kind.SEGMENT, 10_000, MOST_MESSAGES),
-        (Kind.SEGMENT, SEGMENTS_PER_MESSAGE, 1),
-        (Kind.SEGMENT, SEGMENTS_PER_MESSAGE + 1, 2),
-        (Kind.EXPORT, 3, 3),
-        (Kind.EXPORT, 100, MOST_MESSAGES),
-        (Kind.BOOK, 1, 1),
+        (Kind.SEGMENT, 10_000, MOST_MESSAGES), (Kind.SEGMENT, SEGMENTS_PER_MESSAGE, 1),
+        (Kind.SEGMENT, SEGMENTS_PER_MESSAGE + 1, 2), (Kind.EXPORT, 3, 3),
+        (Kind.EXPORT, 100, MOST_MESSAGES), (Kind.BOOK, 1, 1),
     ],
-)
+)  # fmt: skip
 def test_messages_are_bounded_however_many_rows_wait(
     kind: Kind, rows: int, messages: int, broker: Broker
 ) -> None:
     assert work.send(kind, rows)
-
     assert broker.sent == messages * [kind.task]
 
 
 def test_sending_stops_at_the_first_message_that_the_broker_does_not_take(broker: Broker) -> None:
     broker.is_away = True
-
     assert not work.send(Kind.EXPORT, 3)
 
 
@@ -75,11 +67,9 @@ def test_workers_are_woken_after_the_commit_and_the_rows_say_so_before_it(broker
 @pytest.mark.django_db(transaction=True)
 def test_nothing_is_sent_for_a_transaction_that_was_undone(broker: Broker) -> None:
     job = make_job(segments=1)
-
     with pytest.raises(LookupError), transaction.atomic():
         work.enqueue(Kind.SEGMENT, [job.segments.get().pk])
         raise LookupError
-
     assert broker.sent == []
     assert job.segments.get().sent_at is None
 
@@ -87,9 +77,7 @@ def test_nothing_is_sent_for_a_transaction_that_was_undone(broker: Broker) -> No
 @pytest.mark.django_db(transaction=True)
 def test_rows_whose_message_the_broker_did_not_take_are_noted_as_not_sent(broker: Broker) -> None:
     broker.is_away = True
-
     work.enqueue(Kind.SEGMENT, [make_job(segments=1).segments.get().pk])
-
     assert Segment.objects.get().sent_at is None
 
 
@@ -99,5 +87,4 @@ def test_no_rows_cost_no_query(
 ) -> None:
     with django_assert_num_queries(0):
         work.enqueue(Kind.SEGMENT, [])
-
     assert broker.sent == []

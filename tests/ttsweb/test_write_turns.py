@@ -105,7 +105,6 @@ def test_turn_that_did_not_come_is_nobodys(path: Path) -> None:
     assert turns.acquire(0)
     assert not turns.acquire(0.01)
     turns.release()
-
     assert turns.acquire(0)
 
 
@@ -133,14 +132,12 @@ class TestBackend:
             assert thread.is_alive()
             assert not LaneTurn.objects.exists()
         thread.join(WAIT_SECONDS)
-
         assert LaneTurn.objects.count() == 1
 
     @pytest.mark.parametrize("error", [ValueError, OperationalError])
     def test_broken_off_transaction_keeps_nobody_waiting(self, error: type[Exception]) -> None:
         with pytest.raises(error), transaction.atomic():
             raise error
-
         thread = self.in_another_thread()
         thread.join(WAIT_SECONDS)
         assert not thread.is_alive()
@@ -148,7 +145,6 @@ class TestBackend:
     def test_connection_that_is_closed_in_a_transaction_keeps_nobody_waiting(self) -> None:
         with transaction.atomic():
             connection.close()
-
         thread = self.in_another_thread()
         thread.join(WAIT_SECONDS)
         assert not thread.is_alive()

@@ -50,35 +50,12 @@ from ttsweb.client.types import (
 )
 
 __all__ = [
-    "JOB_FINAL",
-    "JOB_WITH_AUDIO",
-    "ApiError",
-    "AuthenticationError",
-    "Batch",
-    "Book",
-    "BookBatch",
-    "BookBatchEntry",
-    "BookFile",
-    "Client",
-    "ClientError",
-    "Clip",
-    "ConflictError",
-    "DownloadError",
-    "InvalidRequestError",
-    "Job",
-    "JobChanges",
-    "JobOptions",
-    "LexiconEntry",
-    "NotFoundError",
-    "ReviewItem",
-    "Segment",
-    "ServerError",
-    "ServerUnreachableError",
-    "TooManyRequestsError",
-    "Voice",
-    "VoiceFailedError",
-    "WaitTimeoutError",
-]
+    "JOB_FINAL", "JOB_WITH_AUDIO", "ApiError", "AuthenticationError", "Batch", "Book", "BookBatch",
+    "BookBatchEntry", "BookFile", "Client", "ClientError", "Clip", "ConflictError", "DownloadError",
+    "InvalidRequestError", "Job", "JobChanges", "JobOptions", "LexiconEntry", "NotFoundError",
+    "ReviewItem", "Segment", "ServerError", "ServerUnreachableError", "TooManyRequestsError",
+    "Voice", "VoiceFailedError", "WaitTimeoutError",
+]  # fmt: skip
 
 
 class Client:

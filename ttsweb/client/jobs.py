@@ -203,7 +203,6 @@ class Jobs(FileResource[Job]):
         return self._rows(status=status, voice=voice, created_after=created_after, ids=joined)
 
     def segments(self, job_id: str) -> Iterator[Segment]:
-        """Yield the segments of a job in their order."""
         return self._pages(path_of("jobs", job_id, "/segments"))
 
     def change(self, job_id: str, **changes: Unpack[JobChanges]) -> Job:
@@ -298,7 +297,6 @@ class Review:
         return cast("Iterator[ReviewItem]", self._http.pages("/api/v1/review", params))
 
     def get(self, segment_id: int) -> ReviewItem:
-        """Return a segment, whether or not it is listed for review."""
         return cast("ReviewItem", self._read("GET", f"/{int(segment_id)}"))
 
     def approve(self, segment_id: int, take: str) -> ReviewItem:

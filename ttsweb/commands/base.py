@@ -31,6 +31,13 @@ class CommandError(Exception):
         self.returncode, self.is_formatted = returncode, is_formatted
 
 
+class UsageError(CommandError):
+    """The arguments do not go together; the exit code is 2."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, returncode=2)
+
+
 class StepError(Exception):
     """A step of a command failed: `code` is stable, the text says what to do."""
 
@@ -48,29 +55,18 @@ def reporting_errors(stdout: Output, *, as_json: bool) -> Iterator[None]:
     """
     try:
         yield
-    except StepError as error:
-        code, message = error.code, str(error)
-        cause: Exception = error
     except Exception as error:
-        if not _is_of_database(error):
+        database = sys.modules.get("django.db")  # not loaded, it cannot have failed
+        if isinstance(error, StepError):
+            code, message = error.code, str(error)
+        elif database and isinstance(error, (database.DatabaseError, database.InterfaceError)):
+            code, reason = "database_unavailable", str(error).strip()
+            message = f"The database cannot be used: {reason}. Run ./tts doctor for details."
+        else:
             raise
-        code = "database_unavailable"
-        message = (
-            f"The database cannot be used: {str(error).strip()}. Run ./tts doctor for details."
-        )
-        cause = error
-    else:
-        return
-    if as_json:
-        stdout.write(json.dumps({"error": {"code": code, "message": message}}))
-    raise CommandError(f"{code}: {message}") from cause
-
-
-def _is_of_database(error: Exception) -> bool:
-    database = sys.modules.get("django.db")  # not loaded, it cannot have failed
-    return database is not None and isinstance(
-        error, (database.DatabaseError, database.InterfaceError)
-    )
+        if as_json:
+            stdout.write(json.dumps({"error": {"code": code, "message": message}}))
+        raise CommandError(f"{code}: {message}") from error
 
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -80,7 +76,11 @@ EXIT_INTERRUPTED = 130  # as a shell reports a command that Ctrl-C ended
 @contextmanager
 def signals_interrupt() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the block as Ctrl-C does, so that its clean-up runs."""
-    with _handled_by(_interrupt):
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    with _handled_by(interrupt):
         yield
 
 
@@ -113,10 +113,6 @@ def _handled_by(handler: Callable[[int, FrameType | None], object]) -> Iterator[
     finally:
         for number, earlier in before.items():
             signal.signal(number, earlier)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 _RED, _PLAIN = "\x1b[31;1m", "\x1b[0m"
@@ -158,24 +154,56 @@ class CommandParser(ArgumentParser):
         return super().add_subparsers(**options)
 
 
+class _Version(Action):
+    """Print Django's version, which is looked up only when somebody asks for it."""
+
+    def __call__(self, parser: ArgumentParser, *_: Any) -> None:
+        from importlib.metadata import version
+
+        print(version("django"))  # noqa: T201
+        parser.exit()
+
+
+# What every command of Django takes, in the same words.
+_COMMON: dict[str, dict[str, Any]] = {
+    "--version": {
+        "action": _Version,
+        "nargs": 0,
+        "dest": SUPPRESS,
+        "help": "Show program's version number and exit.",
+    },
+    "--verbosity": {
+        "default": 1,
+        "type": int,
+        "choices": [0, 1, 2, 3],
+        "help": "Verbosity level; 0=minimal output, 1=normal output, 2=verbose output, "
+        "3=very verbose output",
+    },
+    "--settings": {
+        "help": 'The Python path to a settings module, e.g. "myproject.settings.main". If this '
+        "isn't provided, the DJANGO_SETTINGS_MODULE environment variable will be used."
+    },
+    "--pythonpath": {"help": "A directory to add to the Python path."},
+    "--traceback": {
+        "action": "store_true",
+        "help": "Display a full stack trace on CommandError exceptions.",
+    },
+    "--no-color": {"action": "store_true", "help": "Don't colorize the command output."},
+    "--force-color": {
+        "action": "store_true",
+        "help": "Force colorization of the command output.",
+    },
+    "--skip-checks": {"action": "store_true", "help": "Skip system checks."},
+}
+
+
 class CommonLast(HelpFormatter):
     """List what all commands take after the command's own arguments."""
 
-    common = frozenset(
-        {
-            "--version",
-            "--verbosity",
-            "--traceback",
-            "--settings",
-            "--pythonpath",
-            "--no-color",
-            "--force-color",
-            "--skip-checks",
-        }
-    )
-
     def _sorted(self, actions: Iterable[Action]) -> list[Action]:
-        return sorted(actions, key=lambda action: not self.common.isdisjoint(action.option_strings))
+        return sorted(
+            actions, key=lambda action: not _COMMON.keys().isdisjoint(action.option_strings)
+        )
 
     def add_usage(
         self, usage: str | None, actions: Iterable[Action], groups: Any, prefix: str | None = None
@@ -225,9 +253,10 @@ class BaseCommand:
             called_from_command_line=self.is_command_line,
             **{"formatter_class": CommonLast, **options},
         )
-        _add_common_arguments(parser)
-        if self.needs_django and self.requires_system_checks:
-            parser.add_argument("--skip-checks", action="store_true", help="Skip system checks.")
+        has_checks = bool(self.needs_django and self.requires_system_checks)
+        for flag, more in _COMMON.items():
+            if has_checks or flag != "--skip-checks":
+                parser.add_argument(*(["-v"] if flag == "--verbosity" else []), flag, **more)
         self.add_arguments(parser)
         return parser
 
@@ -269,7 +298,11 @@ class BaseCommand:
         else:
             self._color_errors(is_forced=options["force_color"])
         if self.needs_django:
-            set_up_django()
+            import django
+            from django.apps import apps
+
+            if not apps.ready:
+                django.setup()
             if self.requires_system_checks and not options["skip_checks"]:
                 check_system(self.stderr)
         self.handle(*args, **options)
@@ -278,65 +311,6 @@ class BaseCommand:
         is_shown = hasattr(self.stderr, "isatty") and self.stderr.isatty()
         if (is_shown and os.environ.get("DJANGO_COLORS") != "nocolor") or is_forced:
             self.stderr.style = lambda text: f"{_RED}{text}{_PLAIN}"
-
-
-class _Version(Action):
-    """Print Django's version, which is looked up only when somebody asks for it."""
-
-    def __call__(self, parser: ArgumentParser, *_: Any) -> None:
-        from importlib.metadata import version
-
-        print(version("django"))  # noqa: T201
-        parser.exit()
-
-
-def _add_common_arguments(parser: CommandParser) -> None:
-    """Take what every command of Django takes, in the same words."""
-    parser.add_argument(
-        "--version",
-        action=_Version,
-        nargs=0,
-        dest=SUPPRESS,
-        help="Show program's version number and exit.",
-    )
-    parser.add_argument(
-        "-v",
-        "--verbosity",
-        default=1,
-        type=int,
-        choices=[0, 1, 2, 3],
-        help=(
-            "Verbosity level; 0=minimal output, 1=normal output, 2=verbose output, "
-            "3=very verbose output"
-        ),
-    )
-    parser.add_argument(
-        "--settings",
-        help=(
-            'The Python path to a settings module, e.g. "myproject.settings.main". If this '
-            "isn't provided, the DJANGO_SETTINGS_MODULE environment variable will be used."
-        ),
-    )
-    parser.add_argument("--pythonpath", help="A directory to add to the Python path.")
-    parser.add_argument(
-        "--traceback",
-        action="store_true",
-        help="Display a full stack trace on CommandError exceptions.",
-    )
-    parser.add_argument(
-        "--no-color", action="store_true", help="Don't colorize the command output."
-    )
-    parser.add_argument(
-        "--force-color", action="store_true", help="Force colorization of the command output."
-    )
-
-
-def set_up_django() -> None:
-    import django
-    from django.apps import apps
-
-    if not apps.ready:
-        django.setup()
 
 
 def check_system(errors: Output) -> None:

@@ -7,7 +7,7 @@ import textwrap
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from synth.books.rules import (
     CHARS_PER_SECOND,
@@ -21,6 +21,7 @@ from synth.books.rules import (
 from synth.contract import SEED, Limits
 from synth.jobs.options import OPTIONS, Option, Value
 from synth.text.pauses import BOOK_PAUSE_NAMES
+from ttsweb.commands.base import UsageError
 from ttsweb.commands.noun_command import argument
 from ttsweb.commands.terminal import one_line
 
@@ -28,6 +29,7 @@ _VOICE = re.compile(r"([0-9]{1,4})=(.+)", re.DOTALL)
 _PAUSE = re.compile(r"([a-z]+)=([0-9]{1,5})")
 _DURATION = re.compile(r"([0-9]{1,10}(?:\.[0-9]{1,6})?)([smhd]?)")
 _BIT_RATE = re.compile(r"([0-9]{1,6})(k?)")
+Name = TypeVar("Name", int, str)
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -75,16 +77,16 @@ def voices_of(chosen: Namespace) -> str | dict[int, str]:
     """Return the voice, or the voices by speaker where several were named.
 
     Raises:
-        ValueError: two voices for one speaker.
+        UsageError: two voices for one speaker.
     """
-    voices: dict[int, str] = {}
-    for speaker, name in chosen.voice:
-        if speaker in voices:
-            raise ValueError(
-                f"speaker {speaker} has two voices, {voices[speaker]} and {name}; give one"
-            )
-        voices[speaker] = name
+    voices = _by_name(chosen.voice, "speaker ")
     return voices[0] if list(voices) == [0] else voices
+
+
+def speakers_of(chosen: Namespace) -> dict[str, Any]:
+    """Return the voices as an upload has them; errors as `voices_of`."""
+    voices = voices_of(chosen)
+    return {"voice": voices} if isinstance(voices, str) else {"voices": voices}
 
 
 def options_of(chosen: Namespace) -> dict[str, Any]:
@@ -132,13 +134,7 @@ def retention(text: str) -> int | str:
     return round(float(match[1]) * _SECONDS[match[2]]) if match else text
 
 
-_FLAGS = {
-    "dialogue_voice": "--dialogue-voice",
-    "character": "--character",
-    "language_voice": "--language-voice",
-    "opening_credits": "--opening-credits",
-    "closing_credits": "--closing-credits",
-}
+_CASTING = ("dialogue_voice", "character", "language_voice", "opening_credits", "closing_credits")
 
 
 def add_casting_arguments(parser: ArgumentParser) -> None:
@@ -148,30 +144,26 @@ def add_casting_arguments(parser: ArgumentParser) -> None:
         metavar="NAME",
         help="voice of dialogue in prose; dialogue is found by quotation marks and dashes",
     )
-    group.add_argument(
-        "--character",
-        action="append",
-        default=[],
-        type=named_voice,
-        metavar="NAME=VOICE",
-        help="voice of a character in a play, or of the text's <|speaker:NAME|>; once for each",
-    )
-    group.add_argument(
-        "--language-voice",
-        action="append",
-        default=[],
-        type=named_voice,
-        metavar="TAG=VOICE",
-        help="voice of the paragraphs in a language, such as fr=Colette; once for each language",
-    )
+    for flag, metavar, help_text in (
+        (
+            "--character",
+            "NAME=VOICE",
+            "voice of a character in a play, or of the text's <|speaker:NAME|>; once for each",
+        ),
+        (
+            "--language-voice",
+            "TAG=VOICE",
+            "voice of the paragraphs in a language, such as fr=Colette; once for each language",
+        ),
+    ):
+        more: dict[str, Any] = {"type": named_voice, "metavar": metavar, "help": help_text}
+        group.add_argument(flag, action="append", default=[], **more)
     for place in ("opening", "closing"):
         group.add_argument(
             f"--{place}-credits",
             metavar="TEXT",
-            help=(
-                "spoken as a chapter; {title}, {subtitle}, {authors}, {narrators}, {publisher} "
-                "and {year} are replaced by the book's metadata"
-            ),
+            help="spoken as a chapter; {title}, {subtitle}, {authors}, {narrators}, {publisher} "
+            "and {year} are replaced by the book's metadata",
         )
 
 
@@ -179,7 +171,7 @@ def casting_options_of(chosen: Namespace) -> dict[str, Any]:
     """Return `casting` and the credits as an upload has them, as far as they were given.
 
     Raises:
-        ValueError: two voices for one character or language.
+        UsageError: two voices for one character or language.
     """
     casting: dict[str, Any] = {}
     if chosen.dialogue_voice is not None:
@@ -188,15 +180,17 @@ def casting_options_of(chosen: Namespace) -> dict[str, Any]:
         casting["characters"] = _by_name(chosen.character)
     if chosen.language_voice:
         casting["languages"] = _by_name(chosen.language_voice)
-    found: dict[str, Any] = {"casting": casting} if casting else {}
-    for field in ("opening_credits", "closing_credits"):
-        if getattr(chosen, field) is not None:
-            found[field] = getattr(chosen, field)
-    return found
+    given = {
+        "casting": casting or None,
+        "opening_credits": chosen.opening_credits,
+        "closing_credits": chosen.closing_credits,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def casting_flags_of(chosen: Namespace) -> list[str]:
-    return [flag for name, flag in _FLAGS.items() if getattr(chosen, name) not in (None, [])]
+    given = (name for name in _CASTING if getattr(chosen, name) not in (None, []))
+    return [f"--{name.replace('_', '-')}" for name in given]
 
 
 def named_voice(text: str) -> tuple[str, str]:
@@ -207,11 +201,11 @@ def named_voice(text: str) -> tuple[str, str]:
     return name.strip(), voice.strip()
 
 
-def _by_name(given: list[tuple[str, str]]) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _by_name(given: Sequence[tuple[Name, str]], what: str = "") -> dict[Name, str]:
+    found: dict[Name, str] = {}
     for name, voice in given:
         if name in found:
-            raise ValueError(f"{name} has two voices, {found[name]} and {voice}")
+            raise UsageError(f"{what}{name} has two voices, {found[name]} and {voice}; give one")
         found[name] = voice
     return found
 
@@ -225,7 +219,6 @@ PLAN_RULES: dict[str, type[Notes | Tables | AltTexts | SpeakerNames]] = {
 
 
 def add_plan_arguments(parser: ArgumentParser) -> None:
-    """Take `--plan` and what the plan goes by."""
     plan = parser.add_argument_group(
         "the plan of a book, which is made on this machine without a server"
     )
@@ -245,10 +238,8 @@ def add_plan_arguments(parser: ArgumentParser) -> None:
         "--chars-per-second",
         type=float,
         metavar="N",
-        help=(
-            f"with --plan, characters that the voice speaks per second; {CHARS_PER_SECOND:g} if "
-            "left out"
-        ),
+        help=f"with --plan, characters that the voice speaks per second; {CHARS_PER_SECOND:g} if "
+        "left out",
     )
     for names, options in SWITCHES:
         parser.add_argument(*names, **options)
@@ -276,7 +267,7 @@ def edits_of(chosen: Namespace, chapters: Sequence[str]) -> list[dict[str, Any]]
         chapters: the ids of the plan's chapters, in their order.
 
     Raises:
-        ValueError: an argument names nothing of this plan.
+        UsageError: an argument names nothing of this plan.
     """
     return [
         {"edit": edit, **_named(what, chapters)}
@@ -293,13 +284,12 @@ def _named(what: str, chapters: Sequence[str]) -> dict[str, Any]:
     if name.isdecimal() and 1 <= int(name) <= len(chapters):
         name = chapters[int(name) - 1]
     if found is None or name not in chapters:
-        raise ValueError(
+        raise UsageError(
             f"{what!r} is not a part of this plan; name a reason, a chapter from 1 to "
             f"{len(chapters)}, or CHAPTER:BLOCK"
         )
-    if found["block"] is None:
-        return {"chapter": name}
-    return {"chapter": name, "block": int(found["block"])}
+    block = {} if found["block"] is None else {"block": int(found["block"])}
+    return {"chapter": name, **block}
 
 
 def left_out_lines(plan: Mapping[str, Any]) -> Iterator[str]:

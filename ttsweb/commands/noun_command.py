@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -55,7 +55,7 @@ def count(text: str) -> int:
 ID = argument("id")
 STATUS = argument("--status", help="one or more statuses, separated by commas")
 LIMIT = argument("--limit", type=count, default=LISTED, help=f"how many at most ({LISTED})")
-OUTPUT = argument("-o", "--output", "--out", dest="out", type=Path)
+OUT = argument("-o", "--output", "--out", dest="out", type=Path)
 JSON = argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -105,7 +105,6 @@ class NounCommand(RemoteCommand):
         self.print_acted([act(one) for one in chosen.ids], chosen)
 
     def do_delete(self, client: Client, chosen: Namespace) -> None:
-        """Delete rows; there is nothing to print but JSON."""
         for one in chosen.ids:
             self._resource(client).delete(one)
         if chosen.json:
@@ -116,20 +115,18 @@ class NounCommand(RemoteCommand):
             self.tell(row)
             return
         for name, cell in self.lines.items():
-            value = _value(cell, row)
+            value = value_of(cell, row)
             for one in value if isinstance(value, list) else [value]:
                 if one != "":
                     self.stdout.write(f"{name:<12}{one_line(str(one), _WIDTH)}")
 
     def print_acted(self, rows: Sequence[Any], chosen: Namespace) -> None:
-        """Print what an action has made of rows."""
         if chosen.json or not self.brief:
             self.print_rows(self.noun, rows, chosen)
             return
         for row in rows:
-            self.stdout.write(
-                "  ".join(str(_value(self.columns[name], row)) for name in self.brief)
-            )
+            cells = (str(value_of(self.columns[name], row)) for name in self.brief)
+            self.stdout.write("  ".join(cells))
 
     def print_rows(
         self, name: str, rows: Iterable[Any], chosen: Namespace, columns: Cells | None = None
@@ -140,8 +137,7 @@ class NounCommand(RemoteCommand):
             self.print_table(columns or self.columns, rows)
 
     def print_table(self, columns: Cells, rows: Iterable[Any]) -> None:
-        cells = [[_value(cell, row) for cell in columns.values()] for row in rows]
-        for line in table(list(columns), cells):
+        for line in lines_of_rows(columns, rows):
             self.stdout.write(line)
 
     def wait(self, client: Client, row: Any, bar: BatchBar | BookBars, line: str) -> Any:
@@ -155,9 +151,28 @@ class NounCommand(RemoteCommand):
         return getattr(client, self.noun)
 
 
-def _value(cell: str | Callable[[Any], object], row: Row) -> object:
+def value_of(cell: str | Callable[[Any], object], row: Row) -> object:
     found = row[cell] if isinstance(cell, str) else cell(row)
     return "" if found is None else found
+
+
+def lines_of_rows(columns: Cells, rows: Iterable[Any]) -> Iterator[str]:
+    cells = [[value_of(cell, row) for cell in columns.values()] for row in rows]
+    return table(list(columns), cells)
+
+
+def target_of(name: str, out: Path | None, *, is_file: bool) -> Path:
+    """Return where a file goes: to `out`, or below it unless that is a file's name."""
+    if out is None:
+        return Path(name)
+    return out if is_file and not out.is_dir() else out / name
+
+
+def end_of(noun: str, row: Row) -> tuple[str, str]:
+    """Return code and sentence of a row that has not ended well."""
+    if row["error_code"]:
+        return row["error_code"], row["error_message"]
+    return f"{noun}_{row['status']}", f"The {noun} {row['id']} is {row['status']}."
 
 
 def moment_of(name: str) -> Callable[[Row], str]:
@@ -166,6 +181,10 @@ def moment_of(name: str) -> Callable[[Row], str]:
 
 def share_of(row: Row) -> str:
     return f"{row['progress']['share']:.0%}" if row["progress"] is not None else ""
+
+
+def counts_of(row: Row) -> str:
+    return ", ".join(f"{number} {name}" for name, number in row["counts"].items() if number)
 
 
 def seconds_of(row: Row) -> object:

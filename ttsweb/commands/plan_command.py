@@ -20,9 +20,10 @@ from synth.books.plan_text import passages_of
 from synth.books.rules import CHARS_PER_SECOND, Rules
 from synth.text.normalise import TextRejectedError, clean_text
 from synth.text.segments import cut_text
-from ttsweb.commands.base import BaseCommand, CommandError, StepError, reporting_errors
+from ttsweb.commands.base import BaseCommand, StepError, UsageError, reporting_errors
 from ttsweb.commands.job_arguments import PLAN_RULES, casting_options_of, edits_of, left_out_lines
-from ttsweb.commands.terminal import one_line, table
+from ttsweb.commands.noun_command import Cells, lines_of_rows
+from ttsweb.commands.terminal import one_line
 
 # Most characters of a segment that models take; the plan of a server goes by its model's.
 SEGMENT_CHARS = 300
@@ -35,16 +36,19 @@ def print_plan(command: BaseCommand, chosen: Namespace) -> None:
     """Print the plan of each file: tables, or with `--json` one object.
 
     Raises:
-        CommandError: a file is no book that can be read (exit code 1), or an argument is out of
-            range (2).
+        CommandError: a file is no book that can be read.
+        UsageError: an argument is out of range.
     """
     rate = CHARS_PER_SECOND if chosen.chars_per_second is None else chosen.chars_per_second
     if not 1 <= rate <= 100:
-        raise CommandError("--chars-per-second must be from 1 to 100", returncode=2)
+        raise UsageError("--chars-per-second must be from 1 to 100")
     given = {name: getattr(chosen, f"plan_{name}") for name in PLAN_RULES}
     choices: dict[str, Any] = {name: PLAN_RULES[name](one) for name, one in given.items() if one}
     rules = Rules(**choices)
-    casting = _casting_of(chosen)
+    try:
+        casting = Casting.of(casting_options_of(chosen).get("casting", {}))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
     found = []
     with reporting_errors(command.stdout, as_json=chosen.json):
         for path in chosen.files:
@@ -52,39 +56,29 @@ def print_plan(command: BaseCommand, chosen: Namespace) -> None:
             if chosen.json:
                 found.append({"file": str(path), **_with_segments(plan, casting)})
             else:
-                lines = lines_of(path, plan, casting)
-                command.stdout.writelines(f"{line}\n" for line in lines)
+                command.stdout.writelines(f"{line}\n" for line in lines_of(path, plan, casting))
     if chosen.json:
         shown = found[0] if len(found) == 1 else {"plans": found}
         command.stdout.write(json.dumps(shown, ensure_ascii=False, indent=2))
 
 
 def _plan_of(path: Path, rules: Rules, rate: float, chosen: Namespace) -> Plan:
-    language = chosen.language
     try:
         book = read_book(path)
     except BookRejectedError as error:
         raise StepError(error.code, f"{path}: {error.message}") from error
     except OSError as error:
         raise StepError("file_unreadable", f"{path}: {error.strerror or error}.") from error
-    if language:
-        book = replace(book, metadata=replace(book.metadata, language=language))
+    if chosen.language:
+        book = replace(book, metadata=replace(book.metadata, language=chosen.language))
     plan = plan_book(book, rules, chars_per_second=rate)
     try:
         return apply_edits(plan, edits_of(chosen, [chapter.id for chapter in plan.chapters]))
-    except (ValueError, PlanEditError) as error:
-        raise CommandError(f"{path}: {error}", returncode=2) from error
-
-
-def _casting_of(chosen: Namespace) -> Casting:
-    try:
-        return Casting.of(casting_options_of(chosen).get("casting", {}))
-    except ValueError as error:
-        raise CommandError(str(error), returncode=2) from error
+    except (UsageError, PlanEditError) as error:
+        raise UsageError(f"{path}: {error}") from error
 
 
 def _with_segments(plan: Plan, casting: Casting) -> dict[str, Any]:
-    """Return the plan as JSON with who could speak, and the number of segments of each chapter."""
     report = cast_report(plan, casting)
     found = plan.to_json()
     found |= report | {"warnings": [*found["warnings"], *report["warnings"]]}
@@ -106,24 +100,12 @@ def count_segments(plan: Plan, chapter: PlannedChapter, casting: Casting) -> int
     return count
 
 
-def lines_of(path: Path, plan: Plan, casting: Casting | None = None) -> Iterator[str]:
-    found = _with_segments(plan, casting or Casting())
+def lines_of(path: Path, plan: Plan, casting: Casting) -> Iterator[str]:
+    found = _with_segments(plan, casting)
     by = f" by {', '.join(found['authors'])}" if found["authors"] else ""
     yield one_line(f"{found['title'] or path.name}{by}", _WIDTH)
     yield ""
-    rows = [
-        (
-            row["index"] + 1,
-            "yes" if row["included"] else "no",
-            row["characters"] if row["included"] else row["source_chars"],
-            row["segments"],
-            _duration(row["seconds"]),
-            row["language"],
-            _shown_title(row),
-        )
-        for row in found["chapters"]
-    ]
-    yield from table(("#", "read", "chars", "segments", "time", "lang", "title"), rows)
+    yield from lines_of_rows(CHAPTERS, found["chapters"])
     totals, proof = found["totals"], found["completeness"]
     yield ""
     yield (
@@ -137,7 +119,8 @@ def lines_of(path: Path, plan: Plan, casting: Casting | None = None) -> Iterator
     yield from left_out_lines(found)
     yield from _cast_lines(found)
     for warning in found["warnings"]:
-        yield from _wrapped(f"warning: {one_line(warning, 300)}", indent=9)
+        text = f"warning: {one_line(warning, 300)}"
+        yield from textwrap.wrap(text, _WIDTH, subsequent_indent=" " * 9)
 
 
 def _shown_title(row: dict[str, Any]) -> str:
@@ -146,20 +129,10 @@ def _shown_title(row: dict[str, Any]) -> str:
     return f"{one_line(row['title'], _TITLE_WIDTH - len(end))}{end}"
 
 
-def _wrapped(text: str, *, indent: int) -> list[str]:
-    return textwrap.wrap(
-        text, _WIDTH, subsequent_indent=" " * indent, break_long_words=True, drop_whitespace=True
-    )
-
-
 def _cast_lines(found: dict[str, Any]) -> Iterator[str]:
     if found["characters"]:
         yield ""
-        rows = [
-            (one["name"], one["voice"] or "-", one["speeches"], one["characters"])
-            for one in found["characters"][:MOST_CHARACTERS]
-        ]
-        yield from table(("character", "voice", "speeches", "chars"), rows)
+        yield from lines_of_rows(CHARACTERS, found["characters"][:MOST_CHARACTERS])
         if len(found["characters"]) > MOST_CHARACTERS:
             yield f"and {len(found['characters']) - MOST_CHARACTERS} more; --json lists them"
     if len(found["languages"]) > 1:
@@ -173,3 +146,20 @@ def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}"
+
+
+CHAPTERS: Cells = {
+    "#": lambda row: row["index"] + 1,
+    "read": lambda row: "yes" if row["included"] else "no",
+    "chars": lambda row: row["characters" if row["included"] else "source_chars"],
+    "segments": "segments",
+    "time": lambda row: _duration(row["seconds"]),
+    "lang": "language",
+    "title": _shown_title,
+}
+CHARACTERS: Cells = {
+    "character": "name",
+    "voice": lambda row: row["voice"] or "-",
+    "speeches": "speeches",
+    "chars": "characters",
+}

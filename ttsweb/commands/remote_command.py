@@ -14,10 +14,10 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from synth.formats import FORMATS
 from ttsweb import settings
@@ -32,7 +32,6 @@ from ttsweb.client import (
     DownloadError,
     Job,
     NotFoundError,
-    Segment,
     ServerUnreachableError,
 )
 from ttsweb.client.http import WAIT_RETRIES
@@ -69,7 +68,7 @@ class Followed:
 
     @property
     def come_back(self) -> str:
-        return f"./tts jobs download {self.job['id']} --follow -o {shlex.quote(str(self.target))}"
+        return download_line("jobs", self.job["id"], self.target)
 
     def as_object(self) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -81,6 +80,11 @@ class Followed:
         if self.error is not None:
             found["error"] = {"code": self.error[0], "message": self.error[1]}
         return found
+
+
+def download_line(noun: str, row_id: str, target: Path | None) -> str:
+    out = f" -o {shlex.quote(str(target))}" if target is not None else ""
+    return f"./tts {noun} download {row_id} --follow{out}"
 
 
 def follow(client: Client, followed: Sequence[Followed], bars: JobBars) -> None:
@@ -146,15 +150,11 @@ def submit(
             if error.code != "voice_not_ready" or waited == set(names):
                 raise
         for name in names:
-            _wait_ready(client, name, tell)
+            found = client.voices.find(name)
+            if found.get("status") != "ready":
+                tell(f"The voice {name!r} is being encoded; waiting for it.")
+            client.voices.wait_ready(found["id"])
             waited.add(name)
-
-
-def _wait_ready(client: Client, name: str, tell: Callable[[str], Any]) -> None:
-    found = client.voices.find(name)
-    if found.get("status") != "ready":
-        tell(f"The voice {name!r} is being encoded; waiting for it.")
-    client.voices.wait_ready(found["id"])
 
 
 def outcome(item: Followed) -> str:
@@ -165,7 +165,6 @@ def outcome(item: Followed) -> str:
 
 
 def summary(job: Job) -> str:
-    """Say what was rendered and how fast, against its playing time."""
     text = f"{job['segments_done']}/{job['segments_total']} segments"
     if job["started_at"] is None or job["finished_at"] is None:
         return text
@@ -181,21 +180,12 @@ def job_error(client: Client, job: Job) -> tuple[str, str] | None:
         return None
     if job["error_code"]:
         return job["error_code"], job["error_message"]
-    segment = _first_failed(client, job)
-    if segment is not None:
-        where = f"segment {segment['index']}: {segment['error_message']}"
-        return segment["error_code"], where
+    with suppress(ClientError):
+        for segment in client.jobs.segments(job["id"]) if job["segments_failed"] else ():
+            if segment["status"] == "failed":
+                where = f"segment {segment['index']}: {segment['error_message']}"
+                return segment["error_code"], where
     return f"job_{job['status']}", f"The job {job['id']} is {job['status']}."
-
-
-def _first_failed(client: Client, job: Job) -> Segment | None:
-    if not job["segments_failed"]:
-        return None
-    try:
-        segments = client.jobs.segments(job["id"])
-        return next((found for found in segments if found["status"] == "failed"), None)
-    except ClientError:
-        return None
 
 
 def _fetch(client: Client, item: Followed) -> None:
@@ -313,10 +303,21 @@ class RemoteCommand(BaseCommand):
         try:
             with reporting_remote_errors(self.stdout, as_json=chosen.json), signals_interrupt():
                 with open_client() as client, users_umask():
-                    self._run(client, chosen)
+                    try:
+                        self.run(client, chosen)
+                    except (ClientError, OSError) as error:
+                        if not isinstance(error, BrokenPipeError):
+                            self._tell_left()
+                        raise
                 self.stdout.flush()
         except KeyboardInterrupt:
-            self._tell_detached(as_json=chosen.json)
+            if chosen.json:
+                left = (item for item in self.followed if not item.is_closed)
+                jobs = [{"job": item.job["id"], "come_back": item.come_back} for item in left]
+                others = [{"come_back": line} for line in self.come_back]
+                self.tell({"detached": [*jobs, *others]})
+            if not self._tell_left():
+                self.note("Stopped.")
             sys.exit(EXIT_INTERRUPTED)
         except BrokenPipeError:  # whoever read our lines has enough of them
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -324,6 +325,10 @@ class RemoteCommand(BaseCommand):
 
     def tell(self, found: Any) -> None:
         self.stdout.write(json.dumps(found))
+
+    def fail(self) -> NoReturn:
+        self.stdout.flush()
+        raise SystemExit(1)
 
     def note(self, line: str) -> None:
         """Print a line for a person, beside the answer."""
@@ -334,23 +339,6 @@ class RemoteCommand(BaseCommand):
         client.retries = WAIT_RETRIES
         with JobBars(sys.stderr, len(self.followed)) as bars:
             follow(client, self.followed, bars)
-
-    def _run(self, client: Client, chosen: Namespace) -> None:
-        try:
-            self.run(client, chosen)
-        except (ClientError, OSError) as error:
-            if not isinstance(error, BrokenPipeError):
-                self._tell_left()
-            raise
-
-    def _tell_detached(self, *, as_json: bool) -> None:
-        left = [item for item in self.followed if not item.is_closed]
-        if as_json:
-            jobs = [{"job": item.job["id"], "come_back": item.come_back} for item in left]
-            others = [{"come_back": line} for line in self.come_back]
-            self.tell({"detached": [*jobs, *others]})
-        if not self._tell_left():
-            self.note("Stopped.")
 
     def _tell_left(self) -> bool:
         """Say how to come back to what goes on without us, and return whether anything does."""
@@ -373,15 +361,8 @@ class RemoteSay(RemoteCommand):
         def keep(job: Job) -> None:
             self.followed.append(Followed(chosen.output.name, job, chosen.output))
 
-        submit(
-            client,
-            text,
-            chosen.voice,
-            tell=self.note,
-            keep=keep,
-            format=made_format,
-            seed=chosen.seed,
-        )
+        options = {"format": made_format, "seed": chosen.seed}
+        submit(client, text, chosen.voice, tell=self.note, keep=keep, **options)
         [item] = self.followed
         self.follow(client)
         if item.error is not None:

@@ -17,8 +17,8 @@ from typing import Any
 from ttsweb.client import ApiError, Client, ClientError
 from ttsweb.client.book_types import BookBatch, BookBatchEntry
 from ttsweb.client.http import WAIT_RETRIES
-from ttsweb.commands.base import CommandError, StepError
-from ttsweb.commands.job_arguments import casting_options_of, options_of, voices_of
+from ttsweb.commands.base import StepError, UsageError
+from ttsweb.commands.job_arguments import casting_options_of, options_of, speakers_of
 from ttsweb.commands.noun_command import argument
 from ttsweb.commands.remote_command import RemoteCommand
 from ttsweb.commands.terminal import BookBatchBars, describe_batch
@@ -50,10 +50,8 @@ def add_batch_arguments(parser: ArgumentParser) -> None:
         "--sample",
         choices=("none", "first", "hold"),
         default="none",
-        help=(
-            "first: render one chapter of every book first; hold: render the rest only after "
-            "approval"
-        ),
+        help="first: render one chapter of every book first; hold: render the rest only after "
+        "approval",
     )
     names, options = LAYOUT
     group.add_argument(*names, **options)
@@ -67,20 +65,23 @@ def check_batch_arguments(chosen: Namespace) -> None:
     """Refuse arguments that do not go together.
 
     Raises:
-        CommandError: with exit code 2.
+        UsageError: with the first that is wrong.
     """
-    if chosen.manifest is not None and chosen.files:
-        raise CommandError("give files, or a manifest that names them, but not both", returncode=2)
-    if chosen.manifest is None and not chosen.files:
-        raise CommandError("the following arguments are required: FILE", returncode=2)
-    if is_batch(chosen) and len(chosen.files) > 1:
-        raise CommandError("give only one folder at a time", returncode=2)
-    if is_batch(chosen) and chosen.out.suffix and not chosen.out.is_dir():
-        raise CommandError(
-            f"{chosen.out}: expected a folder, as there are many books", returncode=2
-        )
-    if not is_batch(chosen) and chosen.sample != "none":
-        raise CommandError("--sample works only for a folder or a manifest of books", returncode=2)
+    of_batch, has_manifest = is_batch(chosen), chosen.manifest is not None
+    wrong = {
+        "give files, or a manifest that names them, but not both": has_manifest and chosen.files,
+        "the following arguments are required: FILE": not has_manifest and not chosen.files,
+        "give only one folder at a time": of_batch and len(chosen.files) > 1,
+        f"{chosen.out}: expected a folder, as there are many books": (
+            of_batch and chosen.out.suffix and not chosen.out.is_dir()
+        ),
+        "--sample works only for a folder or a manifest of books": (
+            not of_batch and chosen.sample != "none"
+        ),
+    }
+    for sentence, is_so in wrong.items():
+        if is_so:
+            raise UsageError(sentence)
 
 
 def render_books(command: RemoteCommand, client: Client, chosen: Namespace) -> None:
@@ -89,7 +90,6 @@ def render_books(command: RemoteCommand, client: Client, chosen: Namespace) -> N
     Raises:
         StepError: there are no books, a file is missing, or not all books have become whole.
         ClientError, OSError: the server is away, or a file cannot be read or written.
-        ValueError: two voices for one speaker.
     """
     source: Path = chosen.manifest or chosen.files[0]
     folder = source.parent if chosen.manifest else source
@@ -115,7 +115,8 @@ def render_books(command: RemoteCommand, client: Client, chosen: Namespace) -> N
                 command.note(str(found["detail"]))
         raise
     if batch["closed_at"] is None:
-        command.come_back = [_same_call()]
+        # The same call goes on with what was not sent.
+        command.come_back = [shlex.join(["./tts", *sys.argv[1:]])]
         _send(command, client, batch, folder)
         batch = client.book_batches.close(batch["id"])
     command.come_back = [come_back(batch["id"], chosen.out, chosen.layout)]
@@ -153,7 +154,11 @@ def follow_books(
                 break
             if batch["status"] == "to_approve" and not is_reported:
                 is_reported = True
-                command.note(f"The samples wait for approval: {approve_line(batch['id'])}")
+                command.note(
+                    "The samples wait for approval: download them with ./tts book-batches samples "
+                    f"{batch['id']}, then render the rest with ./tts book-batches approve "
+                    f"{batch['id']}"
+                )
             batch = client.book_batches.poll(batch["id"], 1.0)
     command.come_back = []
     _tell_end(command, client, batch, files, errors, as_json=chosen.json)
@@ -163,23 +168,11 @@ def come_back(batch_id: str, out: Path, layout: str) -> str:
     return f"./tts book-batches wait {batch_id} --out {shlex.quote(str(out))} --layout {layout}"
 
 
-def approve_line(batch_id: str) -> str:
-    return (
-        f"download them with ./tts book-batches samples {batch_id}, then render the rest "
-        f"with ./tts book-batches approve {batch_id}"
-    )
-
-
 def _defaults(chosen: Namespace) -> dict[str, Any]:
-    """Return the options of entries that say nothing of their own."""
     options = {k: v for k, v in options_of(chosen).items() if k not in _NOT_OF_BOOKS}
     options["format"] = chosen.format or "m4b"
     if chosen.voice:
-        voices = voices_of(chosen)
-        if isinstance(voices, str):
-            options["voice"] = voices
-        else:
-            options["voices"] = {str(speaker): name for speaker, name in voices.items()}
+        options |= speakers_of(chosen)
     return options | casting_options_of(chosen)
 
 
@@ -201,11 +194,10 @@ def entries_of_folder(folder: Path) -> list[dict[str, Any]]:
 
 def digest_of_request(*parts: Any) -> str:
     """Return a key that is the same for the same parts, so that a request is made once."""
-    spelled = [one if isinstance(one, bytes) else json.dumps(one, sort_keys=True).encode()
-               for one in parts]  # fmt: skip
     digest = hashlib.sha256()
-    for one in spelled:
-        digest.update(len(one).to_bytes(8, "big") + one)
+    for part in parts:
+        spelled = part if isinstance(part, bytes) else json.dumps(part, sort_keys=True).encode()
+        digest.update(len(spelled).to_bytes(8, "big") + spelled)
     return digest.hexdigest()
 
 
@@ -253,10 +245,6 @@ def _send(command: RemoteCommand, client: Client, batch: BookBatch, folder: Path
         raise StepError("file_missing", f"{folder / missing[0]}: this file does not exist.")
 
 
-def _same_call() -> str:
-    return shlex.join(["./tts", *sys.argv[1:]])
-
-
 def _fetch_new(client: Client, batch: BookBatch, files: BatchFiles, errors: dict[str, str]) -> None:
     """Write what has ended since; what cannot be written is told at the end."""
     finished = batch["counts"]["succeeded"] + batch["counts"]["partial"]
@@ -268,7 +256,7 @@ def _fetch_new(client: Client, batch: BookBatch, files: BatchFiles, errors: dict
         try:
             files.fetch(entry)
         except ClientError as error:
-            if error.code in ("server_unreachable",):
+            if error.code == "server_unreachable":
                 raise
             errors[entry["file"]] = f"{error.code}: {error}"
 
@@ -294,8 +282,7 @@ def _tell_end(
         for name, why in errors.items():
             command.note(f"{name}: {why}")
     if broken or errors:
-        sys.stdout.flush()
-        raise SystemExit(1)
+        command.fail()
 
 
 LEDGER_FOLDER = ".ttsweb"  # below the folder: which books of which batch are there already
@@ -316,23 +303,21 @@ class BatchFiles:
         paths = self.written.get(str(entry["index"]))
         return bool(paths) and all((self._folder / path).is_file() for path in paths or ())
 
-    def fetch(self, entry: BookBatchEntry) -> list[Path]:
-        """Write an entry's finished book, and return its files.
+    def fetch(self, entry: BookBatchEntry) -> None:
+        """Write an entry's finished book.
 
         Raises:
             ClientError: file_exists, book_file_failed, archive_invalid, and those of the server.
             OSError: a file cannot be written.
         """
-        if self.has(entry):
-            return [self._folder / path for path in self.written[str(entry["index"])]]
         fetch = self._fetch_shelf if self._layout == SHELF else self._fetch_flat
-        paths = fetch(entry)
-        self.written[str(entry["index"])] = [path.as_posix() for path in paths]
-        self._write_ledger()
-        return [self._folder / path for path in paths]
+        self.written[str(entry["index"])] = [path.as_posix() for path in fetch(entry)]
+        self._ledger.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self._ledger.with_suffix(".part")
+        temporary.write_text(json.dumps(self.written), encoding="utf-8")
+        temporary.replace(self._ledger)
 
     def _fetch_flat(self, entry: BookBatchEntry) -> list[Path]:
-        """Write the book's own file at the entry's place, with the ending of its format."""
         book = self._client.books.get(str(entry["book"]))
         ending = book["options"].get("format", "m4b")
         relative = Path(*PurePosixPath(entry["file"]).parts).with_suffix(f".{ending}")
@@ -341,7 +326,6 @@ class BatchFiles:
         return [relative]
 
     def _fetch_shelf(self, entry: BookBatchEntry) -> list[Path]:
-        """Have the book laid out by the server, and unpack it."""
         book_id = str(entry["book"])
         made = self._client.books.request_file(book_id, "shelf")
         made = self._client.books.wait_file(book_id, made["id"])
@@ -353,7 +337,7 @@ class BatchFiles:
             return self._unpack(archive, Path(name, "files"), entry)
 
     def _unpack(self, archive: Path, scratch: Path, entry: BookBatchEntry) -> list[Path]:
-        with _opened(archive) as opened:
+        with open_archive(archive) as opened:
             members = [member for member in opened.infolist() if not member.is_dir()]
             paths = [_place_of(member.filename) for member in members]
             for path in paths:
@@ -382,20 +366,11 @@ class BatchFiles:
             found: dict[str, Any] = json.loads(self._ledger.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             return {}
-        return {
-            index: [str(path) for path in paths]
-            for index, paths in found.items()
-            if isinstance(paths, list)
-        }
-
-    def _write_ledger(self) -> None:
-        self._ledger.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._ledger.with_suffix(".part")
-        temporary.write_text(json.dumps(self.written), encoding="utf-8")
-        temporary.replace(self._ledger)
+        lists = {index: paths for index, paths in found.items() if isinstance(paths, list)}
+        return {index: list(map(str, paths)) for index, paths in lists.items()}
 
 
-def _opened(archive: Path) -> zipfile.ZipFile:
+def open_archive(archive: Path) -> zipfile.ZipFile:
     """Open what the server packed: audio, stored as it is, which does not grow."""
     limits = ZipLimits(entries=100_000, directory_bytes=1 << 26, growth_bytes=1 << 26)
     try:

@@ -11,7 +11,6 @@ import math
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
 from ttsweb.client import JOB_FINAL, Job
@@ -20,7 +19,7 @@ from ttsweb.client.types import Batch
 from ttsweb.counted import counted
 
 if TYPE_CHECKING:
-    from rich.progress import ProgressColumn, Task, TaskID, TextColumn
+    from rich.progress import TaskID
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
@@ -62,7 +61,6 @@ class Progress:
         self._draw(text) if self._is_terminal else self._line(text)
 
     def update(self, text: str, *, done: int = 0, total: int = 0) -> None:
-        """Say how far the step is; with `total`, with a bar. Only a terminal shows it."""
         if self._is_terminal:
             self._draw(f"{_bar(done, total)} {done}/{total}  {text}" if total else text)
 
@@ -100,17 +98,29 @@ BAR_WIDTH = 24
 
 
 class Bars:
-    """What all displays of progress share: a spinner, a name, a bar, and columns of their own."""
+    """What all displays of progress share: a spinner, a name, a bar, and fields of the tasks.
 
-    def __init__(self, stream: TextIO, *columns: ProgressColumn) -> None:
+    Attributes:
+        is_counted: a number of rows is shown, and not a share.
+    """
+
+    is_counted = True
+
+    def __init__(self, stream: TextIO, *fields: str) -> None:
+        from rich import progress
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
+        shown: type[progress.ProgressColumn] = (
+            progress.MofNCompleteColumn if self.is_counted else progress.TaskProgressColumn
+        )
+        texts = ("{task.description}", *(f"{{task.fields[{name}]}}" for name in fields))
+        name, *columns = [progress.TextColumn(text, markup=False) for text in texts]
         self.is_drawn = stream.isatty()
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=BAR_WIDTH),
+        self._progress = progress.Progress(
+            progress.SpinnerColumn(),
+            name,
+            progress.BarColumn(bar_width=BAR_WIDTH),
+            shown(),
             *columns,
             console=Console(file=stream, highlight=False, markup=False, emoji=False),
             disable=not self.is_drawn,
@@ -121,12 +131,7 @@ class Bars:
         self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
 
@@ -134,12 +139,6 @@ def left_in_words(seconds: float | None) -> str:
     if seconds is None:
         return "estimating the time left"
     return f"about {dt.timedelta(seconds=math.ceil(seconds))} left"
-
-
-def text_column(name: str = "text") -> TextColumn:
-    from rich.progress import TextColumn
-
-    return TextColumn(f"{{task.fields[{name}]}}", markup=False)
 
 
 BARS_SHOWN = 10  # more of them would scroll
@@ -150,33 +149,30 @@ class JobBars(Bars):
     """A bar for each job that is being rendered, and one over all where there are several."""
 
     def __init__(self, stream: TextIO, num_jobs: int) -> None:
-        from rich.progress import MofNCompleteColumn
-
-        super().__init__(stream, MofNCompleteColumn(), text_column("speed"), text_column("left"))
+        super().__init__(stream, "speed", "left")
         self._tasks: dict[str, TaskID] = {}
         self._speeds: dict[str, Speed] = {}
-        self._all = (
-            self._progress.add_task("all", total=num_jobs, speed="jobs", left="")
-            if num_jobs > 1
-            else None
-        )
+        self._all: TaskID | None = None
+        if num_jobs > 1:
+            self._all = self._progress.add_task("all", total=num_jobs, speed="jobs", left="")
 
     def show(self, label: str, job: Job) -> None:
         """Draw how far a job is; one that has ended leaves its place to another."""
         if not self.is_drawn:
             return
+        job_id = job["id"]
         if job["status"] in JOB_FINAL:
-            self._remove(job["id"])
+            if job_id in self._tasks:
+                self._progress.remove_task(self._tasks.pop(job_id))
             return
-        speed = self._speeds.setdefault(job["id"], Speed())
-        if job["id"] not in self._tasks:
+        speed = self._speeds.setdefault(job_id, Speed())
+        if job_id not in self._tasks:
             if len(self._tasks) >= BARS_SHOWN:
                 return
-            self._tasks[job["id"]] = self._progress.add_task(
-                label[-LABEL_WIDTH:], speed="", left=""
-            )
+            label = label[-LABEL_WIDTH:]
+            self._tasks[job_id] = self._progress.add_task(label, speed="", left="")
         self._progress.update(
-            self._tasks[job["id"]],
+            self._tasks[job_id],
             completed=job["segments_done"],
             total=job["segments_total"] or None,
             speed=speed.text(job),
@@ -188,18 +184,6 @@ class JobBars(Bars):
             self._progress.advance(self._all)
         if self.is_drawn:
             self._progress.console.print(f"{label[-LABEL_WIDTH:]}  {text}", soft_wrap=True)
-
-    @property
-    def tasks(self) -> list[Task]:
-        return self._progress.tasks
-
-    def _add(self, label: str, *, total: int | None = None, speed: str = "") -> TaskID:
-        return self._progress.add_task(label, total=total, speed=speed, left="")
-
-    def _remove(self, job_id: str) -> None:
-        task = self._tasks.pop(job_id, None)
-        if task is not None:
-            self._progress.remove_task(task)
 
 
 class Speed:
@@ -224,37 +208,24 @@ class Speed:
 
 
 class BookBars(Bars):
-    """A bar for the chapters of a book and one for its segments."""
-
     def __init__(self, stream: TextIO) -> None:
-        from rich.progress import MofNCompleteColumn
-
-        super().__init__(stream, MofNCompleteColumn(), text_column())
+        super().__init__(stream, "text")
         self._chapters = self._progress.add_task("chapters", total=None, text="")
         self._segments = self._progress.add_task("segments", total=None, text="")
 
     def show(self, book: Book) -> None:
-        progress = book["progress"]
+        progress, status = book["progress"], book["status"]
+        self._progress.update(self._chapters, text=status)
         if progress is None:
-            self._progress.update(self._chapters, text=book["status"])
             return
+        done, total = progress["chapters_done"], progress["chapters_total"]
+        self._progress.update(self._chapters, completed=done, total=total)
         closed = progress["segments_done"] + progress["segments_failed"]
-        self._progress.update(
-            self._chapters,
-            completed=progress["chapters_done"],
-            total=progress["chapters_total"],
-            text=book["status"],
-        )
-        self._progress.update(
-            self._segments,
-            completed=closed,
-            total=progress["segments_total"],
-            text=speed_of(progress, book["status"]),
-        )
+        total, text = progress["segments_total"], speed_of(progress, status)
+        self._progress.update(self._segments, completed=closed, total=total, text=text)
 
 
 def speed_of(progress: BookProgress, status: str) -> str:
-    """Say how much is rendered, how fast, what was there already, and how long it still takes."""
     text = [f"{progress['audio_seconds']:.0f} s of audio"]
     if progress["real_time_factor"] is not None:
         text.append(f"{progress['real_time_factor']:.1f}x real time")
@@ -268,12 +239,8 @@ def speed_of(progress: BookProgress, status: str) -> str:
 
 
 class BatchBar(Bars):
-    """One bar over the items of a batch."""
-
     def __init__(self, stream: TextIO) -> None:
-        from rich.progress import MofNCompleteColumn
-
-        super().__init__(stream, MofNCompleteColumn(), text_column("audio"), text_column("left"))
+        super().__init__(stream, "audio", "left")
         self._task = self._progress.add_task("items", total=None, audio="", left="")
 
     def show(self, batch: Batch) -> None:
@@ -300,10 +267,10 @@ _TITLE_CHARS = 32
 class BookBatchBars(Bars):
     """A bar for the batch, and below it those of its books that are rendered now."""
 
-    def __init__(self, stream: TextIO) -> None:
-        from rich.progress import TaskProgressColumn
+    is_counted = False
 
-        super().__init__(stream, TaskProgressColumn(), text_column())
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream, "text")
         self._all = self._progress.add_task("books", total=1.0, text="")
         self._books: dict[int, TaskID] = {}
 
@@ -327,7 +294,6 @@ class BookBatchBars(Bars):
 
 
 def describe_batch(batch: BookBatch) -> str:
-    """Say how many books have ended, how much is rendered, how fast, and how long it takes."""
     progress = batch["progress"]
     text = [f"{progress['books_ended']}/{counted(progress['books_total'], 'book')}"]
     if batch["status"] not in ("running", "ended"):

@@ -66,7 +66,6 @@ def _publish_key(path: Path, key: str) -> None:
 
 
 def database_settings(url: str | None, *, data_dir: Path) -> dict[str, Any]:
-    """Return Django's database entry; SQLite gets the options that concurrent writers need."""
     parsed: dict[str, Any] = dict(
         dj_database_url.parse(url) if url else {"ENGINE": "django.db.backends.sqlite3"}
     )
@@ -86,7 +85,6 @@ def database_settings(url: str | None, *, data_dir: Path) -> dict[str, Any]:
 
 
 def broker_settings(redis_url: str | None, *, data_dir: Path) -> dict[str, Any]:
-    """Return what the Celery app needs to reach its broker: Redis, or files in the data folder."""
     if redis_url:
         return {
             "broker_url": redis_url,

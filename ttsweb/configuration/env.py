@@ -9,7 +9,7 @@ import difflib
 import math
 import os
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -50,27 +50,27 @@ SETTINGS: dict[str, SettingSpec] = {
     spec.name: spec
     for spec in (
         SettingSpec(
-            "TTS_PYTHON",
-            "path",
-            "the newest supported Python",
-            "a Python from 3.11 to 3.14",
-            "Interpreter that `./tts` makes `.venv` with.",
+            name="TTS_PYTHON",
+            kind="path",
+            default="the newest supported Python",
+            allowed="a Python from 3.11 to 3.14",
+            help="Interpreter that `./tts` makes `.venv` with.",
             before_start=True,
         ),
         SettingSpec(
-            "TTS_TORCH",
-            "choice",
-            "the build that fits the machine",
-            "`cpu`, `cuda`",
-            "PyTorch build that `./tts` installs.",
+            name="TTS_TORCH",
+            kind="choice",
+            default="the build that fits the machine",
+            allowed="`cpu`, `cuda`",
+            help="PyTorch build that `./tts` installs.",
             before_start=True,
         ),
         SettingSpec(
-            "TTS_ENV_FILE",
-            "path",
-            ".env",
-            "",
-            "File with settings; variables of the environment take precedence.",
+            name="TTS_ENV_FILE",
+            kind="path",
+            default=".env",
+            allowed="",
+            help="File with settings; variables of the environment take precedence.",
             before_start=True,
         ),
     )
@@ -144,24 +144,19 @@ def register(spec: SettingSpec) -> None:
         raise SettingError(f"{spec.name}: read in two places, with two meanings")
 
 
-def unknown_names(names: Iterable[str]) -> list[str]:
-    """Return a sentence for each of `names` that looks like a setting and is none."""
+def unknown_variables() -> list[str]:
+    """Return a sentence for each `TTS_` variable, set here or in `.env`, that no reader asked for.
+
+    Call it after the settings were read.
+    """
     sentences = []
-    for name in sorted(set(names) - set(SETTINGS)):
+    for name in sorted({*os.environ, *_from_file} - set(SETTINGS)):
         if not name.startswith(PREFIX) or name.startswith(TEST_PREFIX):
             continue
         nearest = difflib.get_close_matches(name, SETTINGS, n=1)
         hint = f"; did you mean {nearest[0]}?" if nearest else ""
         sentences.append(f"{name} is set, but this setting does not exist{hint}")
     return sentences
-
-
-def unknown_variables() -> list[str]:
-    """Return a sentence for each `TTS_` variable, set here or in `.env`, that no reader asked for.
-
-    Call it after the settings were read.
-    """
-    return unknown_names(set(os.environ) | set(_from_file))
 
 
 def load_dotenv(path: Path) -> None:
@@ -246,7 +241,6 @@ def env_str(
     choices: Collection[str] | None = None,
     default_text: str | None = None,
 ) -> str:
-    """Read a text; with `choices`, one of them, spelled exactly."""
     allowed = ", ".join(f"`{choice}`" for choice in choices) if choices else ""
     kind = "choice" if choices else "text"
     value = _read(name, kind, default, allowed, help, default_text)
@@ -276,7 +270,6 @@ def env_list(
 def env_int(
     name: str, *, default: int, low: int, high: int, help: str, default_text: str | None = None
 ) -> int:
-    """Read a whole number from `low` to `high`, both allowed."""
     value = _read(name, "integer", str(default), f"{low} to {high}", help, default_text)
     if value is None:
         return default
@@ -374,7 +367,6 @@ def env_secret(name: str, *, help: str, default_text: str | None = None) -> str 
 
 
 def _raw(name: str) -> str | None:
-    """Return the text of a variable without blanks around it, or None if not set or empty."""
     value = os.environ.get(name, "").strip() or _from_file.get(name, "").strip()
     return value or None
 

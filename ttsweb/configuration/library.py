@@ -144,7 +144,6 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
 
 
 def _static(name: str, request: object) -> str:
-    """Return the address of a file that all pages of the admin have."""
     from django.templatetags.static import static  # settings are read before Django is there
 
     return static(f"ttsweb/{name}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,29 +61,28 @@ def _meaning(one: Option) -> str:
     return " ".join(parts)
 
 
-def with_settings_table(text: str) -> str:
-    return _with_block(text, "settings", settings_table())
+# The documents with the marks of their tables, and what makes the tables.
+TABLES = {
+    "docs/configuration.md": ("settings", settings_table),
+    "docs/api.md": ("options", options_table),
+}
 
 
-def with_options_table(text: str) -> str:
-    return _with_block(text, "options", options_table())
-
-
-TABLES = {"docs/configuration.md": with_settings_table, "docs/api.md": with_options_table}
-
-
-def _with_block(text: str, name: str, block: str) -> str:
-    """Return `text` with a block put between its two marks.
+def put_table(text: str, document: str) -> str:
+    """Return the text of a document with its table put between its two marks.
 
     Raises:
         MissingBlockError: the marks are not there, once each and in order.
     """
+    name, make = TABLES[document]
     opening, closing = f"<!-- {name} -->", f"<!-- /{name} -->"
     head, begin, rest = text.partition(opening)
     _, end, tail = rest.partition(closing)
     if not begin or not end or opening in rest or closing in tail:
-        raise MissingBlockError(f"expected one line {opening} and below it one line {closing}")
-    return f"{head}{opening}\n{block}\n{closing}{tail}"
+        where = Path(document).name
+        sentence = f"{where}: expected one line {opening} and below it one line {closing}"
+        raise MissingBlockError(sentence)
+    return f"{head}{opening}\n{make()}\n{closing}{tail}"
 
 
 def stale_files(project: Path, *, write: bool) -> list[str]:
@@ -93,7 +92,7 @@ def stale_files(project: Path, *, write: bool) -> list[str]:
         OSError: a document cannot be read, or a file cannot be written.
         MissingBlockError: a document has no place for its table.
     """
-    wanted = {name: _with_table(project / name, put) for name, put in TABLES.items()}
+    wanted = {name: put_table((project / name).read_text("utf-8"), name) for name in TABLES}
     wanted[".env.example"] = env_example()
     stale = []
     for name, text in wanted.items():
@@ -104,13 +103,6 @@ def stale_files(project: Path, *, write: bool) -> list[str]:
         if write:
             path.write_text(text, encoding="utf-8")
     return stale
-
-
-def _with_table(path: Path, put: Callable[[str], str]) -> str:
-    try:
-        return put(path.read_text(encoding="utf-8"))
-    except MissingBlockError as error:
-        raise MissingBlockError(f"{path.name}: {error}") from error
 
 
 def _row(spec: SettingSpec) -> str:

@@ -59,10 +59,7 @@ class ApiProblem(exceptions.APIException):
         errors: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         super().__init__(detail, code)
-        self.status_code = status_code
-        self.code = code
-        self.attr = attr
-        self.errors: Sequence[Mapping[str, Any]] = errors
+        self.status_code, self.code, self.attr, self.errors = status_code, code, attr, errors
         self.headers = dict(headers or {})
         if retry_after is not None:
             self.headers["Retry-After"] = str(retry_after)
@@ -94,7 +91,6 @@ class StrictSerializer(serializers.Serializer[Any]):
         return fields
 
     def to_internal_value(self, data: Any) -> Any:
-        """Return the validated values; errors of unknown fields join those of known ones."""
         unknown: dict[str, Any] = {}
         if isinstance(data, Mapping):
             known = {name for name, field in self.fields.items() if not field.read_only}
@@ -162,7 +158,6 @@ def problem_response(exc: Exception, context: Mapping[str, Any]) -> Response | N
 
 
 def _name_remedy(error: exceptions.APIException, view: Any) -> None:
-    """Say in the sentence of an error of DRF's own what to send instead."""
     sentence = ""
     if isinstance(error, exceptions.NotAuthenticated):
         sentence = (
@@ -226,33 +221,22 @@ def _as_api_exception(exc: Exception) -> exceptions.APIException | None:
     if isinstance(exc, PermissionDenied):
         return exceptions.PermissionDenied()
     if isinstance(exc, RequestDataTooBig):
-        return ApiProblem(413, getattr(exc, "code", "body_too_large"), _too_large(exc))
+        sentence, limit = str(exc), settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        if "settings." in sentence:  # Django's own names a setting of its own
+            sentence = f"The body is too large: at most {limit} bytes are allowed."
+        return ApiProblem(413, getattr(exc, "code", "body_too_large"), sentence)
     if isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT):
-        return ApiProblem(
-            507,
-            "storage_full",
-            "The server's disk is full; nothing was saved. Try again when there is space.",
-        )
+        sentence = "The server's disk is full; nothing was saved. Try again when there is space."
+        return ApiProblem(507, "storage_full", sentence)
     if is_database_away(exc):
         return ApiProblem(503, AWAY_CODE, AWAY_SENTENCE, retry_after=AWAY_RETRY_SECONDS)
     if isinstance(exc, TooManyFilesSent):
         most = settings.DATA_UPLOAD_MAX_NUMBER_FILES
-        return ApiProblem(
-            400, "too_many_files", f"The form has more than {most} files; send several requests."
-        )
+        sentence = f"The form has more than {most} files; send several requests."
+        return ApiProblem(400, "too_many_files", sentence)
     if isinstance(exc, SuspiciousOperation):  # too many fields
         return ApiProblem(400, "bad_request", str(exc) or "This request was refused.")
     return None
-
-
-def _too_large(exc: RequestDataTooBig) -> str:
-    """Return the sentence of a body that is too large; Django's own names a setting of its own."""
-    limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-    return (
-        f"The body is too large: at most {limit} bytes are allowed."
-        if "settings." in str(exc)
-        else str(exc)
-    )
 
 
 def _body_of(error: exceptions.APIException) -> dict[str, Any]:
@@ -264,10 +248,8 @@ def _body_of(error: exceptions.APIException) -> dict[str, Any]:
         items = list(error_items(error.detail))
         codes = {item["code"] for item in items}
         code = codes.pop() if len(codes) == 1 else "invalid"
-        sentence = "; ".join(
-            f"{item['attr']}: {item['detail']}" if item["attr"] else item["detail"]
-            for item in items
-        )
+        parts = (f"{item['attr']}: " * bool(item["attr"]) + item["detail"] for item in items)
+        sentence = "; ".join(parts)
         return problem_body(error.status_code, code, sentence, items)
     code = str(error.detail.code or error.default_code)
     attr = getattr(error, "attr", None)

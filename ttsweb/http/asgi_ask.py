@@ -120,7 +120,6 @@ async def until_left(
 
 
 async def disconnected(receive: Receive) -> None:
-    """Return once the client has closed the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -48,7 +48,6 @@ class BodyLimit:
             await self._refuse(scope, send)
 
     async def _refuse(self, scope: Scope, send: Send) -> None:
-        """Answer with an error and end the connection: the rest of the body is not read."""
         detail = f"The request is too large: at most {self._max_bytes} bytes are allowed."
         headers = {"connection": "close"}
         await send_problem(send, 413, "body_too_large", detail, headers, path_of(scope))

@@ -6,8 +6,6 @@ its pages, and only they, are allowed that. Without it nobody could log in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from django.http import HttpRequest, HttpResponseBase
 from django.utils.deprecation import MiddlewareMixin
 
@@ -29,12 +27,10 @@ _ADMIN_DIRECTIVES = _DIRECTIVES | {
 }
 
 
-def policy_text(directives: Mapping[str, str]) -> str:
-    return "; ".join(f"{name} {sources}" for name, sources in directives.items())
-
-
-STRICT_POLICY = policy_text(_DIRECTIVES)
-ADMIN_POLICY = policy_text(_ADMIN_DIRECTIVES)
+STRICT_POLICY, ADMIN_POLICY = (
+    "; ".join(f"{name} {sources}" for name, sources in directives.items())
+    for directives in (_DIRECTIVES, _ADMIN_DIRECTIVES)
+)
 
 
 class ContentSecurityPolicyMiddleware(MiddlewareMixin):
@@ -43,14 +39,8 @@ class ContentSecurityPolicyMiddleware(MiddlewareMixin):
     def process_response(
         self, request: HttpRequest, response: HttpResponseBase
     ) -> HttpResponseBase:
-        response.headers.setdefault(HEADER, _policy_for(request))
+        # By the resolved view and not by the path's letters: `/administer` is not the admin.
+        found = request.resolver_match
+        is_admin = found is not None and "admin" in found.app_names
+        response.headers.setdefault(HEADER, ADMIN_POLICY if is_admin else STRICT_POLICY)
         return response
-
-
-def _policy_for(request: HttpRequest) -> str:
-    """Return the admin's policy for a page that the admin's own URLs lead to, else the strict one.
-
-    By the resolved view and not by the path's letters: `/administer` is not the admin.
-    """
-    found = request.resolver_match
-    return ADMIN_POLICY if found is not None and "admin" in found.app_names else STRICT_POLICY

@@ -39,7 +39,13 @@ def deprecated(
     """
     if sunset is not None and sunset - since < MIN_NOTICE:
         raise ValueError(f"a route is announced {MIN_NOTICE.days} days before it goes")
-    headers = _headers(since, sunset, successor, more)
+    headers = {"Deprecation": f"@{_seconds(since)}"}
+    if sunset is not None:
+        headers["Sunset"] = http_date(_seconds(sunset))
+    links = {"successor-version": successor, "deprecation": more}
+    if successor or more:
+        shown = (f'<{address}>; rel="{name}"' for name, address in links.items() if address)
+        headers["Link"] = ", ".join(shown)
 
     def announce(view: View) -> View:
         finalize: Any = view.finalize_response
@@ -47,7 +53,8 @@ def deprecated(
         def finalize_response(self: APIView, *args: Any, **kwargs: Any) -> Any:
             answer = finalize(self, *args, **kwargs)
             for name, value in headers.items():
-                answer[name] = f"{answer[name]}, {value}" if _is_list(name, answer) else value
+                is_more = name == "Link" and answer.has_header(name)  # which can hold several
+                answer[name] = f"{answer[name]}, {value}" if is_more else value
             return answer
 
         view.finalize_response = finalize_response  # type: ignore[method-assign]  # as wanted
@@ -57,23 +64,5 @@ def deprecated(
     return announce
 
 
-def _headers(since: dt.date, sunset: dt.date | None, successor: str, more: str) -> dict[str, str]:
-    headers = {"Deprecation": f"@{_seconds(since)}"}
-    if sunset is not None:
-        headers["Sunset"] = http_date(_seconds(sunset))
-    links = [
-        f'<{address}>; rel="{relation}"'
-        for address, relation in ((successor, "successor-version"), (more, "deprecation"))
-        if address
-    ]
-    if links:
-        headers["Link"] = ", ".join(links)
-    return headers
-
-
 def _seconds(day: dt.date) -> int:
     return int(dt.datetime.combine(day, dt.time(), tzinfo=dt.UTC).timestamp())
-
-
-def _is_list(name: str, answer: Any) -> bool:
-    return name == "Link" and answer.has_header(name)

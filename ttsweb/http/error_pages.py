@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 from django.conf import settings
 from django.core.exceptions import DisallowedHost, RequestDataTooBig
@@ -24,46 +25,62 @@ from ttsweb.http.problems import (
 
 API_START = "/api/"
 _MOST_HOST_CHARS = 100
+Handler = Callable[[HttpRequest, Exception], HttpResponseBase]
+
+
+def _problem(request: HttpRequest, status: int, code: str, detail: str) -> JsonResponse | None:
+    """Return the answer where programs ask; None where people do."""
+    if request.path_info.startswith(OPENAI_START):
+        return JsonResponse(error_body(status, code, detail), status=status)
+    if request.path_info.startswith(API_START):
+        body = problem_body(status, code, detail)
+        return JsonResponse(body, status=status, content_type=PROBLEM_TYPE)
+    return None
+
+
+def _handler(status: int, code: str, detail: str, page: Handler) -> Handler:
+    """Return what answers with a problem, or with a page of Django's."""
+
+    def answer(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+        return _problem(request, status, code, detail) or page(request, exception)
+
+    return answer
+
+
+permission_denied = _handler(
+    403,
+    "permission_denied",
+    "Your user has no permission for this; an administrator can give it.",
+    defaults.permission_denied,
+)
+not_found = _handler(
+    404,
+    "not_found",
+    "There is nothing at this address; /api/v1/docs lists all addresses.",
+    defaults.page_not_found,
+)
+_malformed = _handler(
+    400,
+    "bad_request",
+    "The request is malformed; /api/v1/docs describes what each address takes.",
+    defaults.bad_request,
+)
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    """Answer a request that Django refused; one that is too large is a 413."""
     if isinstance(exception, RequestDataTooBig):
-        return _too_large(request, exception)
+        code, detail = getattr(exception, "code", "body_too_large"), str(exception)
+        # Not a page of the admin: its templates would read the form that could not be read.
+        return _problem(request, 413, code, detail) or render(
+            request, "ttsweb/too_large.html", {"detail": detail}, status=413
+        )
     if isinstance(exception, DisallowedHost):
         detail = _host_not_allowed(request)
-        if _is_api(request):
-            return _problem(request, 400, "host_not_allowed", detail)
-        return render(request, "400.html", {"detail": detail}, status=400)
-    if _is_api(request):
-        return _problem(
-            request,
-            400,
-            "bad_request",
-            "The request is malformed; /api/v1/docs describes what each address takes.",
+        return _problem(request, 400, "host_not_allowed", detail) or render(
+            request, "400.html", {"detail": detail}, status=400
         )
-    return defaults.bad_request(request, exception)
-
-
-def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    if _is_api(request):
-        return _problem(
-            request,
-            403,
-            "permission_denied",
-            "Your user has no permission for this; an administrator can give it.",
-        )
-    return defaults.permission_denied(request, exception)
-
-
-def not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    if _is_api(request):
-        return _problem(
-            request,
-            404,
-            "not_found",
-            "There is nothing at this address; /api/v1/docs lists all addresses.",
-        )
-    return defaults.page_not_found(request, exception)
+    return _malformed(request, exception)
 
 
 def server_error(request: HttpRequest) -> HttpResponseBase:
@@ -72,13 +89,15 @@ def server_error(request: HttpRequest) -> HttpResponseBase:
     It comes here from every view and from what runs before one, so that a database that is away is
     told in one place.
     """
+    answer: HttpResponseBase | None
     if is_database_away(sys.exc_info()[1]):
-        return _database_away(request)
-    if _is_api(request):
-        return _problem(
-            request, 500, "server_error", "The server failed unexpectedly; its log has the details."
-        )
-    return defaults.server_error(request)
+        answer = _problem(request, 503, AWAY_CODE, AWAY_SENTENCE)
+        if answer is None:  # without the request, whose user and session the database has
+            answer = HttpResponse(render_to_string("ttsweb/database_away.html"), status=503)
+        answer.headers["Retry-After"] = str(AWAY_RETRY_SECONDS)
+        return answer
+    detail = "The server failed unexpectedly; its log has the details."
+    return _problem(request, 500, "server_error", detail) or defaults.server_error(request)
 
 
 def _host_not_allowed(request: HttpRequest) -> str:
@@ -90,31 +109,3 @@ def _host_not_allowed(request: HttpRequest) -> str:
         f"This server does not answer under the name {name!r}. Its administrator can allow "
         f"the name: set TTS_ALLOWED_HOSTS={hosts} and restart the server."
     )
-
-
-def _is_api(request: HttpRequest) -> bool:
-    return request.path_info.startswith((API_START, OPENAI_START))
-
-
-def _problem(request: HttpRequest, status: int, code: str, detail: str) -> JsonResponse:
-    if request.path_info.startswith(OPENAI_START):
-        return JsonResponse(error_body(status, code, detail), status=status)
-    body = problem_body(status, code, detail)
-    return JsonResponse(body, status=status, content_type=PROBLEM_TYPE)
-
-
-def _database_away(request: HttpRequest) -> HttpResponse:
-    if _is_api(request):
-        answer: HttpResponse = _problem(request, 503, AWAY_CODE, AWAY_SENTENCE)
-    else:  # without the request, whose user and session would be read from the database
-        answer = HttpResponse(render_to_string("ttsweb/database_away.html"), status=503)
-    answer["Retry-After"] = str(AWAY_RETRY_SECONDS)
-    return answer
-
-
-def _too_large(request: HttpRequest, exception: RequestDataTooBig) -> HttpResponse:
-    detail = str(exception)
-    if _is_api(request):
-        return _problem(request, 413, getattr(exception, "code", "body_too_large"), detail)
-    # Not a page of the admin: its templates would read the form that could not be read.
-    return render(request, "ttsweb/too_large.html", {"detail": detail}, status=413)

@@ -20,10 +20,8 @@ CONDITIONAL_PARAMETERS = [
         "If-None-Match",
         str,
         OpenApiParameter.HEADER,
-        description=(
-            "ETag of an earlier answer. If nothing has changed since, the answer is 304 without "
-            "a body."
-        ),
+        description="ETag of an earlier answer. If nothing has changed since, the answer is 304 "
+        "without a body.",
     ),
     OpenApiParameter("ETag", str, OpenApiParameter.HEADER, response=[200, 304]),
 ]

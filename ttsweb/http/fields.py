@@ -23,8 +23,6 @@ class SelfDescribingField:
 
 
 class SelfDescribingScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]  # theirs
-    """Hand on how a field describes itself."""
-
     target_class = SelfDescribingField
     match_subclasses = True
 
@@ -111,11 +109,9 @@ class LookUpMixin:
     parent: Any
 
     def look_up(self, rows: Sequence[Any]) -> None:
-        """Find what `to_representation` shows of these rows."""
         raise NotImplementedError
 
     def to_representation(self, instance: Any) -> Any:
-        """Return what is shown of a row; one that is shown alone is looked up here."""
         if self.parent is None:
             self.look_up([instance])
         return super().to_representation(instance)  # type: ignore[misc]  # a serializer's

@@ -209,9 +209,8 @@ def _read(answer: httpcore.Response, headers: Mapping[str, str], max_bytes: int)
 
 
 def _headers_of(answer: httpcore.Response) -> dict[str, str]:
-    return {
-        name.decode("latin-1").lower(): value.decode("latin-1") for name, value in answer.headers
-    }
+    pairs = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers)
+    return {name.lower(): value for name, value in pairs}
 
 
 @functools.cache

@@ -43,28 +43,19 @@ def is_public(address: str) -> bool:
         found = ipaddress.ip_address(address)
     except ValueError:
         return False
-    if isinstance(found, ipaddress.IPv4Address):
-        return _is_public_4(found)
-    return _is_public_6(found)
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped is None and found not in _NAT64:
+            embedded = [found.sixtofour, *(found.teredo or ())]
+            is_6 = found in _GLOBAL_6 and found.is_global
+            is_6 = is_6 and not any(found in network for network in _REFUSED_6)
+            return is_6 and all(one is None or _is_public_4(one) for one in embedded)
+        # NAT64 is how a host without IPv4 reaches one with it.
+        found = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
+    return _is_public_4(found)
 
 
 def _is_public_4(address: ipaddress.IPv4Address) -> bool:
     return address.is_global and not any(address in network for network in _REFUSED_4)
-
-
-def _is_public_6(address: ipaddress.IPv6Address) -> bool:
-    if address.ipv4_mapped is not None:
-        return _is_public_4(address.ipv4_mapped)
-    if address in _NAT64:  # how a host without IPv4 reaches it
-        return _is_public_4(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-    embedded = [address.sixtofour, *(address.teredo or ())]
-    if any(one is not None and not _is_public_4(one) for one in embedded):
-        return False
-    return (
-        address in _GLOBAL_6
-        and address.is_global
-        and not any(address in network for network in _REFUSED_6)
-    )
 
 
 MOST_CHARACTERS = 2000
@@ -141,9 +132,8 @@ def check_url(url: str, *, allow_private: bool) -> CheckedUrl:
     try:
         parsed = httpx.URL(url)
     except (httpx.InvalidURL, ValueError) as error:  # ValueError: half a surrogate pair
-        raise _invalid(
-            "This is not a URL; expected for example https://example.org/path."
-        ) from error
+        sentence = "This is not a URL; expected for example https://example.org/path."
+        raise _invalid(sentence) from error
     if parsed.scheme not in _PORTS:
         raise FetchError("url_scheme", "The URL must begin with https:// or http://.")
     if parsed.userinfo:
@@ -152,16 +142,9 @@ def check_url(url: str, *, allow_private: bool) -> CheckedUrl:
     port = _PORTS[parsed.scheme] if port is None else port
     if not 1 <= port <= 65535:
         raise _invalid("The URL's port is invalid; use 1 to 65535.")
-    checked = CheckedUrl(
-        url=url,
-        scheme=parsed.scheme,
-        host=host,
-        port=port,
-        host_header=parsed.netloc.decode("ascii"),
-        target=parsed.raw_path.decode("ascii"),
-    )
     _check_host(host, allow_private=allow_private)
-    return checked
+    host_header, target = parsed.netloc.decode("ascii"), parsed.raw_path.decode("ascii")
+    return CheckedUrl(url, parsed.scheme, host, port, host_header, target)
 
 
 def resolve(checked: CheckedUrl, deadline: Deadline, *, allow_private: bool) -> list[str]:
@@ -199,7 +182,6 @@ def _check_host(host: str, *, allow_private: bool) -> None:
 
 
 def _as_address(host: str) -> str | None:
-    """Return the address that a host spells in whatever way; None for a name."""
     try:
         found = socket.getaddrinfo(host, None, flags=socket.AI_NUMERICHOST, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):

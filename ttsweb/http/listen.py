@@ -46,8 +46,7 @@ def open_socket(host: str, port: int, *, or_next: bool) -> socket.socket:
     family = socket.AF_INET6 if ":" in _addresses(host)[0] else socket.AF_INET
     last = min(port + PORTS_TRIED, 65535) if or_next else port
     for candidate in range(port, last + 1):
-        opened = _try_port(family, host, candidate)
-        if opened is not None:
+        if (opened := _try_port(family, host, candidate)) is not None:
             return opened
     raise ListenError(
         "port_taken",
@@ -79,7 +78,6 @@ def _addresses(host: str) -> list[str]:
 
 
 def _try_port(family: socket.AddressFamily, host: str, port: int) -> socket.socket | None:
-    """Return a listening socket, or None when the port is taken."""
     opened = socket.socket(family, socket.SOCK_STREAM)
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

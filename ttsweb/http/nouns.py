@@ -31,6 +31,7 @@ from ttsweb.refusals import POLL_SECONDS
 Row = TypeVar("Row", bound=Model)
 Act = Callable[[Request, Any, Mapping[str, Any]], object]
 Filters = type[serializers.Serializer[Any]]
+Serializer = type[serializers.BaseSerializer[Any]]
 RANGE = OpenApiParameter("Range", str, OpenApiParameter.HEADER)
 
 
@@ -133,7 +134,7 @@ class WaitSerializer(serializers.Serializer[Any]):
 NO_WAIT = {"wait": 0.0}
 
 
-def read_body(request: Request, reader: type[serializers.BaseSerializer[Any]], **given: Any) -> Any:
+def read_body(request: Request, reader: Serializer, **given: Any) -> Any:
     check_query(request, ())
     serializer = reader(data=request.data, **given)
     serializer.is_valid(raise_exception=True)
@@ -197,7 +198,7 @@ class ListView(generics.ListAPIView[Row]):
 def list_rows(
     operation_id: str,
     does: str,
-    serializer: type[serializers.BaseSerializer[Any]],
+    serializer: Serializer,
     *statuses: int,
     filters: Filters | None = None,
     is_conditional: bool = False,
@@ -240,13 +241,14 @@ class Noun:
     """
 
     route: str
-    serializer: type[serializers.BaseSerializer[Any]]
+    serializer: Serializer
     find: Callable[..., Any]
     is_open: Callable[[Any], bool] = lambda row: False
     scope: str = "jobs"
 
-    def describe(self, request: Request, row: Any) -> Any:
-        return self.serializer(row, context={"request": request, "user": request.user}).data
+    def describe(self, request: Request, row: Any, serializer: Serializer | None = None) -> Any:
+        context = {"request": request, "user": request.user}
+        return (serializer or self.serializer)(row, context=context).data
 
     def shown(self, request: Request, *ids: Any) -> Response:
         return Response(self.describe(request, self.find(request, *ids)))
@@ -267,18 +269,16 @@ class Noun:
             may_wait: as `poll`.
         """
 
+        is_conditional |= may_wait
+        more: dict[str, Any] = {"query": WaitSerializer if may_wait else (), "description": does}
+
         @operation(
-            operation_id,
-            self.serializer,
-            *(404, *statuses),
-            query=WaitSerializer if may_wait else (),
-            is_conditional=is_conditional or may_wait,
-            description=does,
+            operation_id, self.serializer, 404, *statuses, is_conditional=is_conditional, **more
         )
         def get(
             view: APIView, request: Request, query: Mapping[str, float] = NO_WAIT, **ids: Any
         ) -> Response:
-            if is_conditional or may_wait:
+            if is_conditional:
                 return self.poll(request, *ids.values(), seconds=query["wait"])
             return self.shown(request, *ids.values())
 
@@ -289,10 +289,10 @@ class Noun:
         operation_id: str,
         does: str,
         make: Callable[..., Any],
-        body: type[serializers.BaseSerializer[Any]],
+        body: Serializer,
         *statuses: int,
         within: Callable[..., Any] | None = None,
-        shown_by: type[serializers.BaseSerializer[Any]] | None = None,
+        shown_by: Serializer | None = None,
     ) -> Any:
         """Return the POST that makes a row: a 201 with its address.
 
@@ -303,20 +303,14 @@ class Noun:
             shown_by: shows a new row, where that is more than is shown later.
         """
         serializer = shown_by or self.serializer
+        located = [OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201])]
+        more: dict[str, Any] = {"parameters": located, "request": body, "description": does}
 
-        @operation(
-            operation_id,
-            {201: serializer},
-            *(415, *statuses),
-            parameters=[OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201])],
-            request=body,
-            description=does,
-        )
+        @operation(operation_id, {201: serializer}, 415, *statuses, **more)
         def post(view: APIView, request: Request, **ids: Any) -> Response:
             parents = [] if within is None else [within(request, *ids.values())]
             row = make(request, read_body(request, body), *parents)
-            describe = serializer(row, context={"request": request, "user": request.user}).data
-            answer = Response(describe, status=201)
+            answer = Response(self.describe(request, row, serializer), status=201)
             answer["Location"] = reverse(self.route, args=[*ids.values(), row.pk])
             return answer
 
@@ -327,7 +321,7 @@ class Noun:
         operation_id: str,
         does: str,
         change: Act,
-        body: type[serializers.BaseSerializer[Any]],
+        body: Serializer,
         *statuses: int,
         find: Callable[..., Any] | None = None,
         is_partial: bool = True,
@@ -342,11 +336,7 @@ class Noun:
         asked = body(partial=True) if is_partial else body
 
         @operation(
-            operation_id,
-            self.serializer,
-            *(404, 415, *statuses),
-            request=asked,
-            description=does,
+            operation_id, self.serializer, 404, 415, *statuses, request=asked, description=does
         )
         def patch(view: APIView, request: Request, **ids: Any) -> Response:
             row = (find or self.find)(request, *ids.values())
@@ -396,7 +386,7 @@ class Noun:
         does: str,
         act: Act,
         *statuses: int,
-        body: type[serializers.BaseSerializer[Any]] | None = None,
+        body: Serializer | None = None,
         is_accepted: bool = False,
     ) -> Any:
         """Return a view for the POST that does something with a row and answers with the row.
@@ -407,19 +397,14 @@ class Noun:
             statuses: of errors beside 400, 401 and 404.
             is_accepted: the row is worked on afterwards, and the answer is a 202.
         """
-        noun = self
+        noun, answers = self, {202 if is_accepted else 200: self.serializer}
+        headers = accepted_headers(200) if is_accepted else []
+        more: dict[str, Any] = {"parameters": headers, "request": body, "description": does}
 
         class ActionView(APIView):
             write_scopes = (noun.scope,)
 
-            @operation(
-                operation_id,
-                {202 if is_accepted else 200: noun.serializer},
-                *(404, *statuses),
-                parameters=accepted_headers(200) if is_accepted else [],
-                request=body,
-                description=does,
-            )
+            @operation(operation_id, answers, 404, *statuses, **more)
             def post(self, request: Request, **ids: Any) -> Response:
                 if body is None:
                     check_no_fields(request)

@@ -17,23 +17,12 @@ from rest_framework.fields import empty
 from rest_framework.request import Request
 from rest_framework.serializers import Serializer
 
-from ttsweb.http.api import check_query
 from ttsweb.http.fields import DescribedField
 
 PAGE_PARAMETERS = ("cursor", "limit")
 MOMENT = {"type": "string", "format": "date-time"}
 UUID = {"type": "string", "format": "uuid"}
 _HEX = "[0-9A-Fa-f]"
-
-
-def some_of(names: Sequence[str]) -> dict[str, Any]:
-    one = "|".join(re.escape(name) for name in names)
-    return {"type": "string", "pattern": f"^({one})(,({one}))*$"}
-
-
-def ids_of(most: int) -> dict[str, Any]:
-    one = "-".join(f"{_HEX}{{{length}}}" for length in (8, 4, 4, 4, 12))
-    return {"type": "string", "pattern": f"^{one}(,{one}){{0,{most - 1}}}$"}
 
 
 class Filter(DescribedField):
@@ -67,11 +56,10 @@ def names_filter(
     names: Sequence[str], help_text: str, condition: Callable[[list[str]], Q] | None = None
 ) -> Filter:
     known = list(names)
+    one = "|".join(re.escape(name) for name in known)
+    schema = {"type": "string", "pattern": f"^({one})(,({one}))*$"}
     return Filter(
-        lambda text: read_choices(text, known),
-        condition,
-        schema=some_of(known),
-        help_text=help_text,
+        lambda text: read_choices(text, known), condition, schema=schema, help_text=help_text
     )
 
 
@@ -97,12 +85,10 @@ def ids_filter(nouns: str, most: int) -> Filter:
         except ValueError as error:
             raise ValidationError(f"Expected ids of {nouns}, separated by commas.") from error
 
-    return Filter(
-        read,
-        lambda ids: Q(pk__in=ids),
-        schema=ids_of(most),
-        help_text=f"Up to {most} ids, separated by commas.",
-    )
+    one = "-".join(f"{_HEX}{{{length}}}" for length in (8, 4, 4, 4, 12))
+    schema = {"type": "string", "pattern": f"^{one}(,{one}){{0,{most - 1}}}$"}
+    text = f"Up to {most} ids, separated by commas."
+    return Filter(read, lambda ids: Q(pk__in=ids), schema=schema, help_text=text)
 
 
 def truth_filter(
@@ -140,16 +126,6 @@ def _read_moment(value: str) -> dt.datetime:
     with suppress(OverflowError):  # of the year 1 or 9999, whose UTC would lie outside of them
         return moment.astimezone(dt.UTC)
     raise ValidationError("Expected a time with a year from 2 to 9998.")
-
-
-def check_list_query(request: Request, filters: type[Serializer[Any]]) -> None:
-    """Refuse parameters that the list does not act on, and those that are given twice.
-
-    Raises:
-        ValidationError: 400 that names each of them.
-    """
-    check_query(request, (*PAGE_PARAMETERS, *filters().fields))
-    check_not_repeated(request)
 
 
 def check_not_repeated(request: Request) -> None:

@@ -34,6 +34,12 @@ from ttsweb.http.problems import PROBLEM_TYPE, problem_body
 
 CHUNK_BYTES = 128 * 1024
 _ONE_RANGE = re.compile(r"bytes[ \t]*=[ \t]*([0-9]*)-([0-9]*)[ \t]*", re.IGNORECASE)
+_HEADERS = {
+    "Accept-Ranges": "bytes",
+    "Cache-Control": "private, no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+}
 _MAX_POSITION = 2**62  # stands for every number too long to be a place in a file
 
 
@@ -79,14 +85,17 @@ def object_response(request: HttpRequest, stored: StoredObject) -> HttpResponseB
     size, modified = _look_up(stored.key)
     etag = quote_etag(stored.etag) if stored.etag else None
     modified_seconds = int(modified.timestamp()) if modified else None
-    conditional = get_conditional_response(request, etag, modified_seconds)
-    if conditional is not None:
+    if (conditional := get_conditional_response(request, etag, modified_seconds)) is not None:
         return _finish(conditional, stored, etag, modified_seconds)
     bounds: tuple[int, int] | None = None
     if _range_applies(request, etag, modified_seconds):
         bounds = parse_range(request.headers["Range"], size)
     if bounds is not None and bounds[0] >= bounds[1]:
-        return _finish(_unsatisfiable(size), stored, etag, modified_seconds)
+        sentence = f"The range lies outside the file, which has {size} bytes."
+        problem = problem_body(416, "range_not_satisfiable", sentence)
+        refusal = JsonResponse(problem, status=416, content_type=PROBLEM_TYPE)
+        refusal.headers["Content-Range"] = f"bytes */{size}"
+        return _finish(refusal, stored, etag, modified_seconds)
     response = _body(request, stored, *(bounds or (0, size)))
     if bounds is not None:
         response.status_code = 206
@@ -173,34 +182,21 @@ class _FileSlice:
             yield part
 
 
-def _unsatisfiable(size: int) -> HttpResponse:
-    sentence = f"The range lies outside the file, which has {size} bytes."
-    problem = problem_body(416, "range_not_satisfiable", sentence)
-    response = JsonResponse(problem, status=416, content_type=PROBLEM_TYPE)
-    response.headers["Content-Range"] = f"bytes */{size}"
-    return response
-
-
 def _finish(
     response: HttpResponseBase, stored: StoredObject, etag: str | None, modified_seconds: int | None
 ) -> HttpResponseBase:
     """Set the headers that every answer carries; uploaded bytes are never trusted as a page."""
     if response.status_code in (200, 206):
         response.headers["Content-Type"] = stored.content_type
-        disposition = content_disposition_header(stored.download, _plain_name(stored.filename))
+        # Without what could end the header or leave a folder.
+        last = stored.filename.replace("\\", "/").rsplit("/", 1)[-1]
+        name = "".join(character for character in last if character.isprintable()) or "file"
+        disposition = content_disposition_header(stored.download, name)
         response.headers["Content-Disposition"] = disposition or "inline"
     if etag:
         response.headers["ETag"] = etag
     if modified_seconds is not None:
         response.headers["Last-Modified"] = http_date(modified_seconds)
-    response.headers["Accept-Ranges"] = "bytes"
-    response.headers["Cache-Control"] = "private, no-store"
-    response.headers["X-Content-Type-Options"] = "nosniff"
-    response.headers["Content-Security-Policy"] = "default-src 'none'; sandbox"
+    for name, value in _HEADERS.items():
+        response.headers[name] = value
     return response
-
-
-def _plain_name(filename: str) -> str:
-    """Return the last part of a name, without what could end the header or leave a folder."""
-    last = filename.replace("\\", "/").rsplit("/", 1)[-1]
-    return "".join(character for character in last if character.isprintable()) or "file"

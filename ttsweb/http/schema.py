@@ -52,7 +52,6 @@ class ProblemSerializer(serializers.Serializer[Any]):
 
 
 def problems(*statuses: int) -> dict[tuple[int, str], OpenApiResponse]:
-    """Return what `extend_schema(responses=...)` takes for the errors of an operation."""
     return {
         (status, PROBLEM_TYPE): OpenApiResponse(ProblemSerializer, _MEANINGS[status])
         for status in sorted(statuses)

@@ -85,9 +85,7 @@ class TorchInstaller:
 
     Args:
         constraints: the file with the pins, handed on to every installer.
-        machine: what the build must fit.
-        forced: the build that `TTS_TORCH` asks for, or None.
-        installed: the PyTorch that is there, or None.
+        forced: the build that `TTS_TORCH` asks for.
         run: calls a command and waits; the arguments begin with the program.
         say: tells the person one line.
     """
@@ -104,8 +102,7 @@ class TorchInstaller:
     ) -> None:
         pins = read_pins(constraints)
         self._torch, self._torchaudio = (
-            f"torch=={pins['torch']}",
-            f"torchaudio=={pins['torchaudio']}",
+            f"{name}=={pins[name]}" for name in ("torch", "torchaudio")
         )
         self._constraints = str(constraints)
         self._machine, self._forced, self._installed = machine, forced, installed
@@ -117,7 +114,9 @@ class TorchInstaller:
         Raises:
             InstallError: no build fits this machine, or none can be had.
         """
-        if self._is_kept():
+        there = self._installed
+        is_pinned = there is not None and f"torch=={there.version}" == self._torch
+        if there is not None and is_pinned and self._forced in (None, there.build):
             self._add_torchaudio(self._pip)
             return
         if (self._machine.system, self._machine.arch) == ("Darwin", "x86_64"):
@@ -131,12 +130,6 @@ class TorchInstaller:
             self._install_without_cuda()
         else:
             self._install_plain(brings_cuda=brings_cuda)
-
-    def _is_kept(self) -> bool:
-        there = self._installed
-        if there is None or f"torch=={there.version}" != self._torch:
-            return False
-        return self._forced in (None, there.build)
 
     def _install_plain(self, *, brings_cuda: bool) -> None:
         """Install what plain pip finds, and say which build it is where that matters."""
@@ -153,7 +146,6 @@ class TorchInstaller:
         self._add_torchaudio(self._pip)
 
     def _install_without_cuda(self) -> None:
-        """Install what uv finds on PyTorch's own index; else the plain package, if allowed."""
         reason = self._why_not_uv()
         if reason is None:
             self._must(self._uv, *self._again(), self._torch)
@@ -171,7 +163,6 @@ class TorchInstaller:
         self._install_plain(brings_cuda=True)
 
     def _again(self) -> list[str]:
-        """Return what makes an installer replace a build by another one of the same version."""
         return ["--force-reinstall"] if self._installed else []
 
     def _why_not_uv(self) -> str | None:
@@ -205,17 +196,17 @@ class TorchInstaller:
                 "PyTorch: torchaudio could not be installed, so the built-in resampler is used"
             )
             return
-        check = self._import_torchaudio()
+        importing = [sys.executable, str(TORCHAUDIO_IMPORT)]  # as the engine does, by itself
+        check = self._run(importing)
         if check.returncode != 0 and installer != self._uv and self._why_not_uv() is None:
             self._uv("--no-deps", "--force-reinstall", self._torchaudio)
-            check = self._import_torchaudio()
+            check = self._run(importing)
         if check.returncode == 0:
             return
         used = "its" if check.returncode == EXIT_WITHOUT_BINARY else "the built-in"
-        self._say(f"PyTorch: {_last_line(check)}; {used} resampling is used")
-
-    def _import_torchaudio(self) -> Outcome:
-        return self._run([sys.executable, str(TORCHAUDIO_IMPORT)])
+        said = (check.stdout or check.stderr).strip()
+        said = said or f"importing torchaudio ended with code {check.returncode}"
+        self._say(f"PyTorch: {said.splitlines()[-1]}; {used} resampling is used")
 
     def _must(self, installer: Callable[..., Outcome], *arguments: str) -> None:
         outcome = installer(*arguments)
@@ -265,13 +256,10 @@ def read_forced(environ: Mapping[str, str]) -> Build | None:
         InstallError: it is neither `cpu` nor `cuda`.
     """
     value = environ.get("TTS_TORCH", "").strip()
-    if value == "":
-        return None
-    if value == "cpu":
-        return "cpu"
-    if value == "cuda":
-        return "cuda"
-    raise InstallError(f"TTS_TORCH={value!r}: expected cpu or cuda", exit_code=EXIT_USAGE)
+    builds: dict[str, Build | None] = {"": None, "cpu": "cpu", "cuda": "cuda"}
+    if value not in builds:
+        raise InstallError(f"TTS_TORCH={value!r}: expected cpu or cuda", exit_code=EXIT_USAGE)
+    return builds[value]
 
 
 def call(command: Sequence[str]) -> Outcome:
@@ -308,15 +296,9 @@ def _say(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 
-def _last_line(outcome: Outcome) -> str:
-    lines = (outcome.stdout or outcome.stderr).strip().splitlines()
-    return lines[-1] if lines else f"importing torchaudio ended with code {outcome.returncode}"
-
-
 def _sentence(requirement: str, outcome: Outcome) -> str:
-    lines = [line.strip() for line in outcome.stderr.splitlines() if line.strip()]
-    reason = lines[-1] if lines else f"the installer failed with exit code {outcome.returncode}"
-    return f"{requirement} cannot be installed: {reason}"
+    text = outcome.stderr.strip() or f"the installer failed with exit code {outcome.returncode}"
+    return f"{requirement} cannot be installed: {text.splitlines()[-1].strip()}"
 
 
 if __name__ == "__main__":

@@ -23,8 +23,6 @@ class Answer:
 
 @dataclass(frozen=True)
 class Request:
-    """What has arrived."""
-
     method: str
     path: str
     headers: dict[str, str]
@@ -43,11 +41,9 @@ class FaultyServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """The address to talk to."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def next_answer(self) -> Answer:
-        """Take the next answer of the script."""
         return self.script.pop(0) if len(self.script) > 1 else self.script[0]
 
 
@@ -82,19 +78,16 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def json_answer(found: Any, status: int = 200, **headers: str) -> Answer:
-    """Return an answer that holds an object."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Answer(status, json.dumps(found).encode(), {"Content-Type": "application/json", **named})
 
 
 def problem(status: int, code: str, detail: str = "A sentence.", **headers: str) -> Answer:
-    """Return an answer that holds an error as ttsweb tells it."""
     return json_answer({"status": status, "code": code, "detail": detail}, status, **headers)
 
 
 @contextmanager
 def serving() -> Iterator[FaultyServer]:
-    """Serve from a thread."""
     server = FaultyServer()
     thread = Thread(target=server.serve_forever, args=(0.02,))
     thread.start()

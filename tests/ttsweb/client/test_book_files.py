@@ -19,9 +19,7 @@ def test_file_is_asked_for_with_its_options_and_again_after_a_broken_line(
     client: Client, faulty: FaultyServer
 ) -> None:
     faulty.script = [Answer(cut=0), json_answer({"id": FILE, "status": "queued"}, 202)]
-
     file = client.books.request_file(BOOK, "sample", minutes=2, partial=True)
-
     assert file["id"] == FILE
     assert [(one.method, one.path) for one in faulty.requests] == [("POST", f"{PATH}/files")] * 2
     wanted = {"kind": "sample", "minutes": 2, "partial": True}
@@ -46,7 +44,6 @@ def test_file_is_waited_for_and_written(
 
 def test_wait_for_a_file_ends_with_its_time(client: Client, faulty: FaultyServer) -> None:
     faulty.script = [json_answer({"id": FILE, "status": "queued"})]
-
     with pytest.raises(WaitTimeoutError):
         client.books.wait_file(BOOK, FILE, timeout=0)
 
@@ -87,9 +84,7 @@ def test_metadata_and_cover_are_sent(client: Client, faulty: FaultyServer, tmp_p
 
 def test_what_is_no_id_is_not_sent(client: Client, faulty: FaultyServer) -> None:
     faulty.script = [problem(404, "not_found")]
-
     with pytest.raises(NotFoundError) as refused:
         client.books.file(BOOK, "../..")
-
     assert refused.value.code == "book_file_not_found"
     assert faulty.requests == []

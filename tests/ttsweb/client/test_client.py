@@ -36,7 +36,6 @@ def test_job_is_made_of_a_text_a_voice_and_the_options_that_were_given(
     client: Client, faulty: FaultyServer
 ) -> None:
     client.jobs.create("Hé\n", voice="Ada", format="mp3", seed=7)
-
     request = faulty.requests[0]
     assert (request.method, request.path) == ("POST", "/api/v1/jobs")
     assert json.loads(request.body) == {
@@ -69,7 +68,6 @@ def test_reference_is_uploaded_with_its_text(
 ) -> None:
     path = tmp_path / "ada.wav"
     path.write_bytes(b"RIFF\x00sound")
-
     client.jobs.create("Hello.", reference=Clip(path, "What is said."), seed=7)
 
     body = faulty.requests[0].body
@@ -126,9 +124,7 @@ def test_options_beside_an_uploaded_clip_are_spelled_as_the_server_reads_them(
 
 def test_job_is_changed_by_what_was_given_alone(client: Client, faulty: FaultyServer) -> None:
     job_id = "7b6b1de4-6f2c-4a3c-9e0a-111111111111"
-
     client.jobs.change(job_id, priority="bulk", deadline=None)
-
     request = faulty.requests[0]
     assert (request.method, request.path) == ("PATCH", f"/api/v1/jobs/{job_id}")
     assert json.loads(request.body) == {"priority": "bulk", "deadline": None}
@@ -136,7 +132,6 @@ def test_job_is_changed_by_what_was_given_alone(client: Client, faulty: FaultySe
 
 def test_voice_is_made_of_all_its_clips(client: Client, faulty: FaultyServer) -> None:
     client.voices.create("Ada", [Clip(b"one", "First."), Clip(b"two", "Second.")], consent="Yes.")
-
     body = faulty.requests[0].body
     assert body.count(b'name="audio"') == body.count(b'name="transcript"') == 2
     assert body.index(b"First.") < body.index(b"Second.")
@@ -163,7 +158,6 @@ def test_wait_for_a_voice_ends_when_it_is_ready_or_failed(
     states = [{"name": "Ada", "status": status} for status in ("pending", "encoding", "ready")]
     faulty.script = [json_answer(state, Retry_After="3") for state in states]
     seen: list[str] = []
-
     client.voices.wait_ready(ID, on_update=lambda voice: seen.append(voice["status"]))
 
     assert seen == ["pending", "encoding", "ready"]
@@ -207,7 +201,6 @@ def test_wait_asks_the_server_to_wait_and_never_spins(
 
 def test_time_of_a_wait_is_bounded(client: Client, faulty: FaultyServer) -> None:
     faulty.script = [json_answer({"id": ID, "name": "Ada", "status": "running"})]
-
     with pytest.raises(WaitTimeoutError):
         client.jobs.wait(ID, timeout=0.05)
     with pytest.raises(WaitTimeoutError):
@@ -219,5 +212,4 @@ def test_what_is_no_id_reaches_no_address(client: Client, faulty: FaultyServer, 
     for call in (client.jobs.get, client.jobs.delete, client.voices.delete, client.jobs.cancel):
         with pytest.raises(NotFoundError, match="is not the id of a"):
             call(wrong)
-
     assert faulty.requests == []

@@ -27,15 +27,19 @@ JOB_ID = "5b0f4a0e-0d53-4bbb-8ad1-3f4e4b1b2f11"
 JOB = {"id": JOB_ID, "status": "queued"}
 
 
-@pytest.mark.parametrize("status", [429, 502, 503, 504])
+@pytest.mark.parametrize(
+    ("answers", "asked"),
+    [
+        *(([problem(status, "later")] * 2, 3) for status in (429, 502, 503, 504)),
+        ([Answer(cut=0)], 2),  # a connection that broke
+    ],
+)
 def test_safe_request_is_repeated_until_it_is_answered(
-    client: Client, faulty: FaultyServer, status: int
+    client: Client, faulty: FaultyServer, answers: list[Answer], asked: int
 ) -> None:
-    faulty.script = [problem(status, "later"), problem(status, "later"), json_answer(JOB)]
-
+    faulty.script = [*answers, json_answer(JOB)]
     assert dict(client.jobs.get(JOB_ID)) == JOB
-
-    assert len(faulty.requests) == 3
+    assert len(faulty.requests) == asked
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 409, 422, 500, 507])
@@ -43,40 +47,27 @@ def test_what_repeating_cannot_mend_is_asked_once(
     client: Client, faulty: FaultyServer, status: int
 ) -> None:
     faulty.script = [problem(status, "no"), json_answer(JOB)]
-
     with pytest.raises(ApiError):
         client.jobs.get(JOB_ID)
-
     assert len(faulty.requests) == 1
 
 
 def test_repetitions_are_bounded(client: Client, faulty: FaultyServer) -> None:
     faulty.script = [problem(503, "database_unavailable")]
-
     with pytest.raises(ServerError) as caught:
         client.jobs.get(JOB_ID)
-
     assert caught.value.code == "database_unavailable"
     assert len(faulty.requests) == 4
 
 
 def test_number_of_repetitions_can_be_raised_later(client: Client, faulty: FaultyServer) -> None:
     faulty.script = [*[problem(503, "starting") for _ in range(6)], json_answer(JOB)]
-
     client.retries = 6
-
-    assert dict(client.jobs.get(JOB_ID)) == JOB
-
-
-def test_connection_that_broke_is_tried_again(client: Client, faulty: FaultyServer) -> None:
-    faulty.script = [Answer(cut=0), json_answer(JOB)]
-
     assert dict(client.jobs.get(JOB_ID)) == JOB
 
 
 def test_job_that_is_sent_again_carries_the_same_key(client: Client, faulty: FaultyServer) -> None:
     faulty.script = [Answer(cut=0), problem(502, "bad_gateway"), json_answer(JOB, 202)]
-
     client.jobs.create("Hello.", voice="Ada")
     client.jobs.create("Hello.", voice="Ada")
 
@@ -91,13 +82,11 @@ def test_what_must_not_arrive_twice_is_not_repeated(
     client: Client, faulty: FaultyServer, answer: Answer
 ) -> None:
     faulty.script = [answer, json_answer(JOB)]
-
     with pytest.raises(ClientError):
         client.jobs.retry(JOB_ID)
     with pytest.raises(ClientError):
         faulty.script = [answer, Answer(204, b"")]
         client.jobs.delete(JOB_ID)
-
     assert [request.method for request in faulty.requests] == ["POST", "DELETE"]
 
 
@@ -105,7 +94,6 @@ def test_request_that_was_put_off_is_repeated_whatever_it_is(
     client: Client, faulty: FaultyServer
 ) -> None:
     faulty.script = [problem(429, "too_many"), json_answer(JOB)]
-
     assert dict(client.jobs.retry(JOB_ID)) == JOB
 
 
@@ -116,9 +104,7 @@ def test_retry_after_is_waited_for(
     moment = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=40)
     named = format_datetime(moment, usegmt=True) if as_date else "40"
     faulty.script = [problem(429, "too_many", Retry_After=named), json_answer(JOB)]
-
     client.jobs.get(JOB_ID)
-
     assert len(pauses) == 1 and 30 < pauses[0] <= 40
 
 
@@ -126,10 +112,8 @@ def test_retry_after_that_is_too_far_off_is_told_and_not_waited_for(
     client: Client, faulty: FaultyServer, pauses: list[float]
 ) -> None:
     faulty.script = [problem(429, "quota", Retry_After="3600"), json_answer(JOB)]
-
     with pytest.raises(TooManyRequestsError) as caught:
         client.jobs.get(JOB_ID)
-
     assert caught.value.retry_after == 3600
     assert pauses == []
 
@@ -139,9 +123,7 @@ def test_retry_after_that_is_none_leaves_the_usual_pause(
     client: Client, faulty: FaultyServer, pauses: list[float], named: str
 ) -> None:
     faulty.script = [problem(503, "later", Retry_After=named), json_answer(JOB)]
-
     client.jobs.get(JOB_ID)
-
     assert 0 < pauses[0] < 1
 
 
@@ -154,14 +136,10 @@ def test_pauses_grow_up_to_a_bound() -> None:
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (400, InvalidRequestError),
-        (401, AuthenticationError),
-        (404, NotFoundError),
-        (409, ConflictError),
-        (413, InvalidRequestError),
-        (500, ServerError),
+        (400, InvalidRequestError), (401, AuthenticationError), (404, NotFoundError),
+        (409, ConflictError), (413, InvalidRequestError), (500, ServerError),
     ],
-)
+)  # fmt: skip
 def test_error_has_its_class_code_sentence_and_fields(
     client: Client, faulty: FaultyServer, status: int, kind: type[ApiError]
 ) -> None:
@@ -177,36 +155,24 @@ def test_error_has_its_class_code_sentence_and_fields(
     assert error.errors == fields
 
 
-def test_page_of_a_proxy_is_told_by_its_status(client: Client, faulty: FaultyServer) -> None:
-    faulty.script = [Answer(413, b"<html>too large</html>")]
-
-    with pytest.raises(InvalidRequestError, match=f"{faulty.url}.* 413") as caught:
-        client.jobs.get(JOB_ID)
-
-    assert caught.value.code == "http_413"
-
-
-@pytest.mark.parametrize("body", [b"<html>", b"[1]", b""])
-def test_answer_of_another_program_is_told(
-    client: Client, faulty: FaultyServer, body: bytes
+@pytest.mark.parametrize(
+    ("answer", "words", "code"),
+    [
+        (Answer(413, b"<html>too large</html>"), r"127\.0\.0\.1.* 413", "http_413"),
+        *((Answer(200, body), "check the address", "not_ttsweb")
+          for body in (b"<html>", b"[1]", b"")),
+        (Answer(301, b"", {"Location": "https://other.example/"}), r"https://other\.example/",
+         "redirected"),
+    ],
+)  # fmt: skip
+def test_answer_of_another_program_is_told_and_the_key_not_carried_along(
+    client: Client, faulty: FaultyServer, answer: Answer, words: str, code: str
 ) -> None:
-    faulty.script = [Answer(200, body)]
-
-    with pytest.raises(ApiError, match="check the address") as caught:
+    faulty.script = [answer]
+    with pytest.raises(ApiError, match=words) as caught:
         client.jobs.get(JOB_ID)
-
-    assert caught.value.code == "not_ttsweb"
-
-
-def test_redirect_is_told_and_the_key_not_carried_along(
-    client: Client, faulty: FaultyServer
-) -> None:
-    faulty.script = [Answer(301, b"", {"Location": "https://other.example/"})]
-
-    with pytest.raises(ApiError, match=r"https://other\.example/") as caught:
-        client.jobs.get(JOB_ID)
-
-    assert caught.value.code == "redirected"
+    assert isinstance(caught.value, InvalidRequestError) is (answer.status == 413)
+    assert caught.value.code == code
     assert len(faulty.requests) == 1
 
 
@@ -230,7 +196,6 @@ def test_proxy_of_the_environment_is_not_used_for_this_machine(
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     faulty.script = [json_answer(JOB)]
-
     with Client(faulty.url, "tts_key", retries=0) as client:
         assert dict(client.jobs.get(JOB_ID)) == JOB
 
@@ -241,7 +206,6 @@ def test_list_goes_on_by_the_cursor_alone(client: Client, faulty: FaultyServer) 
         json_answer({"next": elsewhere, "results": [{"id": "1"}]}),
         json_answer({"next": None, "results": [{"id": "2"}]}),
     ]
-
     found = list(client.jobs.list(status="queued"))
 
     assert [job["id"] for job in found] == ["1", "2"]
@@ -253,29 +217,28 @@ def test_list_goes_on_by_the_cursor_alone(client: Client, faulty: FaultyServer) 
 
 def test_path_of_the_address_is_kept(faulty: FaultyServer) -> None:
     faulty.script = [json_answer(JOB)]
-
     with Client(f"{faulty.url}/speech/", "tts_key") as client:
         client.jobs.get(JOB_ID)
-
     assert faulty.requests[0].path == f"/speech/api/v1/jobs/{JOB_ID}"
     assert faulty.requests[0].headers["authorization"] == "Bearer tts_key"
 
 
 @pytest.mark.parametrize(
-    "url",
-    ["", "tts.example.org", "ftp://h", "http://", "http://u:p@h", "http://h/?a=1", "http://h:port"],
-)
-def test_address_that_is_none_is_refused(url: str) -> None:
+    ("url", "key", "code"),
+    [
+        *((url, "tts_key", "url_invalid") for url in (
+            "", "tts.example.org", "ftp://h", "http://", "http://u:p@h", "http://h/?a=1",
+            "http://h:port",
+        )),
+        *(("http://127.0.0.1", key, "api_key_invalid") for key in (
+            "", " ", "tts key", "tts_\nkey", "tts_ké",
+        )),
+    ],
+)  # fmt: skip
+def test_address_that_is_none_and_key_that_no_header_can_carry_are_refused(
+    url: str, key: str, code: str
+) -> None:
     with pytest.raises(ClientError) as caught:
-        Client(url, "tts_key")
-
-    assert caught.value.code == "url_invalid"
-
-
-@pytest.mark.parametrize("key", ["", " ", "tts key", "tts_\nkey", "tts_ké"])
-def test_key_that_no_header_can_carry_is_refused(key: str) -> None:
-    with pytest.raises(ClientError) as caught:
-        Client("http://127.0.0.1", key)
-
-    assert caught.value.code == "api_key_invalid"
+        Client(url, key)
+    assert caught.value.code == code
     assert key.strip() == "" or key not in str(caught.value)

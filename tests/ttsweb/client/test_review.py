@@ -18,7 +18,6 @@ def test_list_follows_the_pages_with_its_filters(client: Client, faulty: FaultyS
         json_answer({"left": 2, "next": following, "previous": None, "results": [{"id": 7}]}),
         json_answer({"left": 2, "next": None, "previous": None, "results": [{"id": 8}]}),
     ]
-
     found = [item["id"] for item in client.review.list(flag="noise,level", approved=True)]
 
     assert found == [7, 8]
@@ -41,8 +40,6 @@ def test_approval_names_the_take_that_was_heard(client: Client, faulty: FaultySe
 
 def test_take_that_changed_is_a_conflict(client: Client, faulty: FaultyServer) -> None:
     faulty.script = [problem(409, "take_changed")]
-
     with pytest.raises(ConflictError) as caught:
         client.review.approve(7, TAKE)
-
     assert caught.value.code == "take_changed"

@@ -49,19 +49,16 @@ ANSWERS = {name: RENAMED.get(name, [name]) for name in TYPES if name not in {*RE
 
 
 def fields_of(name: str) -> set[str]:
-    """Return the fields of a description."""
     return set(SCHEMAS[name]["properties"])
 
 
 def optional_fields_of(kind: Any) -> set[str]:
-    """Return the fields that a type says may be missing."""
     hints = typing.get_type_hints(kind, include_extras=True)
     return {name for name, hint in hints.items() if typing.get_origin(hint) is typing.NotRequired}
 
 
 def test_each_type_is_held_to_a_description() -> None:
     descriptions = {one for names in ANSWERS.values() for one in names}
-
     assert descriptions | {name for name, _ in REQUESTS.values()} <= set(SCHEMAS)
     assert {*RENAMED, *REQUESTS, *OTHERS} <= set(TYPES)
 
@@ -88,7 +85,6 @@ def described_part(schema: dict[str, Any]) -> str | None:
 
 
 def types_in(hint: Any) -> set[str]:
-    """Return the names of the types that a hint is made of."""
     inner: set[str] = set().union(*map(types_in, typing.get_args(hint)))
     return inner | {getattr(hint, "__name__", "")}
 
@@ -111,5 +107,4 @@ def test_parts_that_are_described_are_no_free_dictionaries(name: str) -> None:
 @pytest.mark.parametrize("name", REQUESTS)
 def test_requests_have_the_fields_that_are_described(name: str) -> None:
     description, arguments = REQUESTS[name]
-
     assert set(typing.get_type_hints(TYPES[name])) == fields_of(description) - arguments

@@ -13,22 +13,18 @@ from ttsweb.commands.base import CommandError, Output, StepError, reporting_erro
 
 def test_step_error_becomes_code_and_sentence() -> None:
     stream = io.StringIO()
-
     with (
         pytest.raises(CommandError, match=r"^port_taken: Port 1 is taken\.$"),
         reporting_errors(Output(stream), as_json=False),
     ):
         raise StepError("port_taken", "Port 1 is taken.")
-
     assert stream.getvalue() == ""
 
 
 def test_json_gets_the_error_as_its_one_object() -> None:
     stream = io.StringIO()
-
     with pytest.raises(CommandError), reporting_errors(Output(stream), as_json=True):
         raise StepError("port_taken", "Port 1 is taken.")
-
     assert json.loads(stream.getvalue()) == {
         "error": {"code": "port_taken", "message": "Port 1 is taken."}
     }

@@ -22,7 +22,6 @@ from ttsweb.commands.terminal import JobBars, Speed
 
 
 def job_of(number: int, status: str = "running", **fields: Any) -> Job:
-    """Return a job as the server tells it."""
     job = {
         "id": f"00000000-0000-0000-0000-{number:012}",
         "status": status,
@@ -52,7 +51,6 @@ class JobServer(ThreadingHTTPServer):
         self.gone: set[int] = set()
 
     def state(self, number: int) -> Job | None:
-        """Return a job as it is now."""
         if number in self.gone:
             return None
         self.asked[number] = self.asked.get(number, 0) + 1
@@ -94,7 +92,6 @@ class _JobHandler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def jobs() -> Iterator[JobServer]:
-    """A server for jobs alone."""
     with JobServer() as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
@@ -105,14 +102,12 @@ def jobs() -> Iterator[JobServer]:
 
 @pytest.fixture
 def jobs_client(jobs: JobServer) -> Iterator[Client]:
-    """A client that never sleeps."""
     url = f"http://127.0.0.1:{jobs.server_address[1]}"
     with Client(url, "tts_key", retries=1, sleep=lambda seconds: None) as client:
         yield client
 
 
 def followed(folder: Path, *numbers: int) -> list[Followed]:
-    """Return jobs on their way into a folder."""
     return [Followed(f"{n}.txt", job_of(n, "queued"), folder / f"{n}.wav") for n in numbers]
 
 
@@ -120,10 +115,8 @@ def test_all_jobs_get_their_files_in_whatever_order_they_end(
     jobs: JobServer, jobs_client: Client, tmp_path: Path
 ) -> None:
     items = followed(tmp_path, *range(1, 121))
-
     with JobBars(io.StringIO(), len(items)) as bars:
         follow(jobs_client, items, bars)
-
     assert all(item.is_closed and item.is_written and item.error is None for item in items)
     assert len(list(tmp_path.iterdir())) == 120
     assert items[7].job["id"] in items[7].target.read_text()
@@ -155,10 +148,8 @@ def test_file_that_cannot_be_written_is_an_error(
 ) -> None:
     items = followed(tmp_path / "file", 1)
     (tmp_path / "file").write_text("no folder")
-
     with JobBars(io.StringIO(), 1) as bars, pytest.raises(OSError):
         follow(jobs_client, items, bars)
-
     assert not items[0].is_closed
 
 
@@ -243,23 +234,19 @@ def test_a_signal_before_the_answer_leaves_no_job_that_the_command_does_not_know
 
 def test_other_conflicts_are_not_waited_for(client: Client, faulty: FaultyServer) -> None:
     faulty.script = [problem(409, "voice_failed")]
-
     with pytest.raises(ClientError, match="sentence"):
         submit(client, "Hello.", "Ada", tell=print, keep=print)
-
     assert len(faulty.requests) == 1
 
 
 def test_summary_tells_the_speed_of_the_whole() -> None:
     ended = job_of(1, "succeeded", finished_at="2026-01-31T12:00:02.500000Z", segments_done=4)
-
     assert summary(ended) == "4/4 segments, 2.0x real time"
     assert summary(job_of(1)) == "2/4 segments"
 
 
 def test_speed_is_counted_from_where_the_watching_began() -> None:
     speed = Speed()
-
     assert speed.text(job_of(1, "queued", queue_position=3)) == "queued, number 3"
     assert speed.text(job_of(1, audio_seconds=100.0)) == "rendering"
     assert speed.text(job_of(1, audio_seconds=100.0)) == "rendering"
@@ -268,17 +255,14 @@ def test_speed_is_counted_from_where_the_watching_began() -> None:
 
 def test_bars_are_for_terminals_alone() -> None:
     written = io.StringIO()
-
     with JobBars(written, 2) as bars:
         bars.show("one", job_of(1))
         bars.end("one", "done")
-
     assert written.getvalue() == ""
 
 
 class _Terminal(io.StringIO):
     def isatty(self) -> bool:
-        """Say yes."""
         return True
 
 
@@ -286,9 +270,9 @@ def test_many_jobs_share_a_bounded_number_of_bars() -> None:
     with JobBars(_Terminal(), 50) as bars:
         for number in range(50):
             bars.show(f"[red]{number}.txt", job_of(number))
-        shown = len(bars.tasks)
+        shown = len(bars._progress.tasks)
         for number in range(50):
             bars.show(f"{number}.txt", job_of(number, "succeeded"))
 
     assert shown == 11, "ten jobs, and one over all"
-    assert [task.description for task in bars.tasks] == ["all"]
+    assert [task.description for task in bars._progress.tasks] == ["all"]

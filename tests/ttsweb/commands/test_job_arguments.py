@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ttsweb.commands.base import UsageError
 from ttsweb.commands.job_arguments import (
     add_casting_arguments,
     add_job_arguments,
@@ -21,7 +22,6 @@ from ttsweb.management.commands.render import is_book
 
 
 def read(*words: str) -> tuple[Any, dict[str, Any]]:
-    """Return the voices and the options of a command line."""
     parser = ArgumentParser()
     add_job_arguments(parser)
     chosen = parser.parse_args(words if "--voice" in words else [*words, "--voice", "Ada"])
@@ -77,7 +77,7 @@ def test_voices_are_those_of_their_speakers(words: list[str], voices: object) ->
 
 
 def test_two_voices_of_one_speaker_are_an_error() -> None:
-    with pytest.raises(ValueError, match="speaker 0 has two voices, Ada and Bob; give one"):
+    with pytest.raises(UsageError, match="speaker 0 has two voices, Ada and Bob; give one"):
         read("--voice", "Ada", "--voice", "0=Bob")
 
 
@@ -109,7 +109,6 @@ def test_what_cannot_be_read_is_a_usage_error(
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         read(*words)
-
     assert ended.value.code == 2
     assert words[0] in capsys.readouterr().err
 
@@ -124,7 +123,6 @@ def casting_parser() -> ArgumentParser:
 
 def test_no_casting_is_asked_for_that_was_not_given() -> None:
     chosen = casting_parser().parse_args([])
-
     assert casting_options_of(chosen) == {}
     assert casting_flags_of(chosen) == []
 
@@ -132,7 +130,6 @@ def test_no_casting_is_asked_for_that_was_not_given() -> None:
 def test_flags_become_the_fields_of_an_upload() -> None:
     words = ["--dialogue-voice", "Bob", "--character", "A=B=Cy", "--character", "ANN=Ada"]
     words += ["--language-voice", "fr=Colette", "--closing-credits", ""]
-
     chosen = casting_parser().parse_args(words)
 
     assert casting_options_of(chosen) == {
@@ -155,25 +152,19 @@ def test_name_without_a_voice_is_a_usage_error(given: str) -> None:
 
 def test_two_voices_for_one_character_are_a_usage_error() -> None:
     chosen = casting_parser().parse_args(["--character", "ANN=Ada", "--character", "ANN=Bob"])
-
-    with pytest.raises(ValueError, match="ANN has two voices"):
+    with pytest.raises(UsageError, match="ANN has two voices"):
         casting_options_of(chosen)
 
 
 @pytest.mark.parametrize(
     ("name", "words", "expected"),
     [
-        ("a.epub", [], True),
-        ("a.PDF", [], True),
-        ("a.txt", [], False),
-        ("a.md", [], False),
-        ("a.txt", ["--book"], True),
-        ("a.md", ["--out", "x/book.M4B"], True),
-        ("a.txt", ["--out", "x/book.mp3"], False),
-        ("a.doc", ["--book"], False),
+        ("a.epub", [], True), ("a.PDF", [], True), ("a.txt", [], False), ("a.md", [], False),
+        ("a.txt", ["--book"], True), ("a.md", ["--out", "x/book.M4B"], True),
+        ("a.txt", ["--out", "x/book.mp3"], False), ("a.doc", ["--book"], False),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_texts_are_books_where_somebody_says_so(
     name: str, words: list[str], expected: bool
 ) -> None:

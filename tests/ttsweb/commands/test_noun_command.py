@@ -23,34 +23,26 @@ CLIENT = Client("http://127.0.0.1:9", "tts_none")
 
 
 class Rows:
-    """Stand in for the client's jobs, and keep what was asked of them."""
-
     def __init__(self) -> None:
-        """Begin with nothing asked."""
         self.asked: list[str] = []
 
     def list(self) -> Iterator[dict[str, Any]]:
-        """Yield three rows, and note how many were taken."""
         for number in range(3):
             self.asked.append(f"row {number}")
             yield {"id": f"id-{number}", "size": None}
 
     def cancel(self, row_id: str) -> dict[str, Any]:
-        """Return a row."""
         self.asked.append(f"cancel {row_id}")
         return {"id": row_id, "size": 7}
 
 
 class Things(NounCommand):
-    """A noun of two columns."""
-
     noun = "things"
     columns = {"id": "id", "size": lambda row: row["size"] or "none"}  # noqa: RUF012
     brief = ("id",)
 
 
 def run(action: str, **chosen: Any) -> tuple[str, list[str]]:
-    """Return what an action prints, and what it asked of the client."""
     output, rows = io.StringIO(), Rows()
     client = cast("Client", Namespace(things=rows))
     Things(stdout=output).run(client, Namespace(action=action, **chosen))
@@ -76,7 +68,6 @@ def test_each_action_is_a_method_of_the_command_or_of_the_client(
 def test_rows_are_listed_as_a_table_or_as_json_up_to_the_limit() -> None:
     table, asked = run("ls", limit=2, json=False)
     printed, _ = run("ls", limit=2, json=True)
-
     assert table.splitlines() == ["id    size", "id-0  none", "id-1  none"]
     assert asked == ["row 0", "row 1"], "no more is asked for than is printed"
     assert [row["id"] for row in json.loads(printed)["things"]] == ["id-0", "id-1"]
@@ -84,6 +75,5 @@ def test_rows_are_listed_as_a_table_or_as_json_up_to_the_limit() -> None:
 
 def test_action_is_done_to_each_row_and_printed_in_brief() -> None:
     printed, asked = run("cancel", ids=["a", "b"], json=False)
-
     assert printed == "a\nb\n"
     assert asked == ["cancel a", "cancel b"]

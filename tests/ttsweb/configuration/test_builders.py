@@ -25,9 +25,7 @@ PROJECT = Path(__file__).parents[3]
 
 def test_the_embedded_key_is_made_once_and_readable_by_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "data" / "secret_key"
-
     first = read_or_make_secret_key(None, path=path, is_embedded=True)
-
     assert len(first) >= 50
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert read_or_make_secret_key(None, path=path, is_embedded=True) == first
@@ -53,7 +51,6 @@ def test_a_damaged_key_file_is_not_used(tmp_path: Path) -> None:
 
 def test_sqlite_writers_take_the_lock_at_once_and_sync_fully(tmp_path: Path) -> None:
     options = database_settings(None, data_dir=tmp_path)["OPTIONS"]
-
     assert options["transaction_mode"] == "IMMEDIATE"
     assert "journal_mode=WAL" in options["init_command"]
     assert "synchronous=FULL" in options["init_command"]
@@ -75,7 +72,6 @@ def test_a_postgresql_address_is_taken_apart(tmp_path: Path) -> None:
 def test_the_broker_is_files_unless_redis_is_named(tmp_path: Path) -> None:
     files = broker_settings(None, data_dir=tmp_path)
     redis = broker_settings("redis://localhost/1", data_dir=tmp_path)
-
     assert files["broker_url"] == "filesystem://localhost"
     assert files["broker_transport_options"]["data_folder_in"].startswith(str(tmp_path))
     assert redis["broker_url"] == "redis://localhost/1"
@@ -99,7 +95,6 @@ def test_a_bad_value_stops_the_start_with_a_sentence(
     variables: dict[str, str], sentence: str, tmp_path: Path
 ) -> None:
     result = start(variables, tmp_path)
-
     assert result.returncode != 0
     assert sentence in result.stderr
 
@@ -107,9 +102,7 @@ def test_a_bad_value_stops_the_start_with_a_sentence(
 def test_a_database_url_of_another_project_is_never_used(tmp_path: Path) -> None:
     code = "from django.conf import settings; print(settings.DATABASES['default']['ENGINE'])"
     strangers = {"DATABASE_URL": "postgresql://x/y", "REDIS_URL": "redis://x/0"}
-
     result = start(strangers, tmp_path, code)
-
     assert result.stdout.strip() == "ttsweb.sqlite", result.stderr
 
 
@@ -129,7 +122,6 @@ def test_a_log_line_carries_the_ids_at_work() -> None:
 def start(
     variables: dict[str, str], data_dir: Path, code: str = "import ttsweb.settings"
 ) -> subprocess.CompletedProcess[str]:
-    """Run code with only these settings, in a process of its own."""
     environment = {
         "PATH": "/usr/bin:/bin",
         "DJANGO_SETTINGS_MODULE": "ttsweb.settings",

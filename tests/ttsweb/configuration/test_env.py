@@ -68,10 +68,8 @@ def read_some() -> list[str]:
 
 def test_bad_number_is_refused_with_name_value_and_range(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TTS_X", "abc")
-
     with pytest.raises(SettingError) as caught:
         read_float()
-
     assert str(caught.value) == "TTS_X='abc': expected a number from 3.0 to 120.0"
 
 
@@ -101,10 +99,8 @@ def test_value_outside_its_type_or_range_is_refused(
     read: Reader, value: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TTS_X", value)
-
     with pytest.raises(SettingError) as caught:
         read()
-
     assert str(caught.value) == f"TTS_X={value!r}: expected {expected}"
 
 
@@ -127,9 +123,7 @@ def test_good_value_is_returned_with_its_type(
     read: Reader, value: str, expected: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TTS_X", value)
-
     result = read()
-
     assert result == expected
     assert type(result) is type(expected)
 
@@ -137,19 +131,14 @@ def test_good_value_is_returned_with_its_type(
 @pytest.mark.parametrize(
     ("read", "default"),
     [
-        (read_float, 60.0),
-        (read_int, 4),
-        (read_bool, True),
-        (read_choice, "text"),
-        (read_url, None),
-        (read_list, ["a", "b"]),
+        (read_float, 60.0), (read_int, 4), (read_bool, True), (read_choice, "text"),
+        (read_url, None), (read_list, ["a", "b"]),
     ],
-)
+)  # fmt: skip
 def test_empty_value_counts_as_not_set(
     read: Reader, default: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TTS_X", "  ")
-
     assert read() == default
 
 
@@ -158,7 +147,6 @@ def test_relative_path_starts_at_the_folder_of_the_project(
 ) -> None:
     monkeypatch.setenv("TTS_X", "some/place")
     monkeypatch.setenv("TTS_Y", str(tmp_path))
-
     assert env_path("TTS_X", default=Path("/"), help="A path.") == env.PROJECT_DIR / "some/place"
     assert env_path("TTS_Y", default=Path("/"), help="A path.") == tmp_path
 
@@ -166,16 +154,13 @@ def test_relative_path_starts_at_the_folder_of_the_project(
 def test_path_of_a_home_folder_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("TTS_X", "~/voices")
-
     assert env_path("TTS_X", default=Path("/"), help="A path.") == tmp_path / "voices"
 
 
 def test_password_of_a_bad_address_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TTS_X", "mysql://admin:topsecret@host/db")
-
     with pytest.raises(SettingError) as caught:
         read_url()
-
     assert "topsecret" not in str(caught.value)
     assert "mysql://...@host/db" in str(caught.value)
 
@@ -186,7 +171,6 @@ def test_secret_is_read_from_its_variable_or_from_a_file(
     monkeypatch.setenv("TTS_X", "one")
     (tmp_path / "secret").write_text("two\n")
     monkeypatch.setenv("TTS_Y_FILE", str(tmp_path / "secret"))
-
     assert env_secret("TTS_X", help="A secret.") == "one"
     assert env_secret("TTS_Y", help="A secret.") == "two"
     assert env_secret("TTS_Z", help="A secret.") is None
@@ -199,7 +183,6 @@ def test_secret_file_without_a_secret_is_refused(
     if content is not None:
         (tmp_path / "secret").write_bytes(content)
     monkeypatch.setenv("TTS_X_FILE", str(tmp_path / "secret"))
-
     with pytest.raises(SettingError, match=r"TTS_X_FILE=.*: expected a (readable )?file"):
         env_secret("TTS_X", help="A secret.")
 
@@ -207,10 +190,8 @@ def test_secret_file_without_a_secret_is_refused(
 def test_secret_given_twice_is_refused_without_being_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TTS_X", "topsecret")
     monkeypatch.setenv("TTS_X_FILE", "/some/file")
-
     with pytest.raises(SettingError) as caught:
         env_secret("TTS_X", help="A secret.")
-
     assert str(caught.value) == "TTS_X and TTS_X_FILE are both set: keep one of them"
 
 
@@ -219,16 +200,13 @@ def test_environment_wins_over_the_env_file(
 ) -> None:
     (tmp_path / ".env").write_text("TTS_X=5\nTTS_Y=6\n")
     monkeypatch.setenv("TTS_X", "7")
-
     env.load_dotenv(tmp_path / ".env")
-
     assert read_int() == 7
     assert env_int("TTS_Y", default=1, low=1, high=9, help="A count.") == 6
 
 
 def test_absent_env_file_changes_nothing(tmp_path: Path) -> None:
     env.load_dotenv(tmp_path / ".env")
-
     assert read_int() == 4
 
 
@@ -237,9 +215,7 @@ def test_other_env_file_can_be_named_and_has_to_be_there(
 ) -> None:
     (tmp_path / "other").write_text("TTS_X=9\n")
     monkeypatch.setenv("TTS_ENV_FILE", str(tmp_path / "other"))
-
     env.load_dotenv(tmp_path / ".env")
-
     assert read_int() == 9
     monkeypatch.setenv("TTS_ENV_FILE", str(tmp_path / "missing"))
     with pytest.raises(SettingError, match=r"TTS_ENV_FILE=.*expected an existing file"):
@@ -251,7 +227,6 @@ def test_name_that_is_needed_before_the_env_file_is_refused_in_it(
     name: str, tmp_path: Path
 ) -> None:
     (tmp_path / ".env").write_text(f"{name}=cpu\n")
-
     with pytest.raises(SettingError, match=f"{name} is needed before this file is read"):
         env.load_dotenv(tmp_path / ".env")
 
@@ -262,7 +237,6 @@ def test_unknown_variable_is_named_with_the_nearest_setting(
     (tmp_path / ".env").write_text("TTS_QQQQ=1\nOTHER=2\n")
     monkeypatch.setenv("TTS_WORKER_NAM", "8")
     monkeypatch.setenv("TTS_TEST_SOMETHING", "8")
-
     env.load_dotenv(tmp_path / ".env")
 
     found = [line for line in env.unknown_variables() if "NAM" in line or "QQQQ" in line]
@@ -275,7 +249,6 @@ def test_unknown_variable_is_named_with_the_nearest_setting(
 def test_one_name_with_two_meanings_is_refused() -> None:
     read_int()
     read_int()
-
     with pytest.raises(SettingError, match="TTS_X: read in two places"):
         read_float()
 
@@ -288,13 +261,13 @@ def test_name_without_the_prefix_is_refused() -> None:
 def test_default_is_registered_as_a_person_would_write_it() -> None:
     env_path("TTS_X", default=env.PROJECT_DIR / "data", help="A path.")
     env_str("TTS_Y", default="", default_text="host and role", help="A name.")
-
     assert (SETTINGS["TTS_X"].default, SETTINGS["TTS_X"].example) == ("data", "data")
     assert (SETTINGS["TTS_Y"].default, SETTINGS["TTS_Y"].example) == ("host and role", "")
 
 
-def test_register_ignores_names_that_only_look_alike() -> None:
-    assert env.unknown_names(["PATH", "TTS_TEST_REQUIRE", "TTS_TORCH"]) == []
+def test_register_ignores_names_that_only_look_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.environ", {"PATH": "", "TTS_TEST_REQUIRE": "1", "TTS_TORCH": "cpu"})
+    assert env.unknown_variables() == []
 
 
 @pytest.mark.parametrize("name", sorted(GONE))
@@ -350,7 +323,6 @@ def test_line_gives_the_value_that_a_shell_would(tmp_path: Path, line: str, valu
 def test_line_of_another_form_is_refused_by_number_and_not_shown(tmp_path: Path, line: str) -> None:
     with pytest.raises(SettingError, match=r"\.env, line 2: expected") as caught:
         read_file(tmp_path, f"B=1\n{line}\n")
-
     assert "one" not in str(caught.value).removesuffix("expected one quoted value")
 
 
@@ -365,7 +337,6 @@ def test_absent_file_is_empty(tmp_path: Path) -> None:
 
 def test_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / ".env").write_bytes(b"A=\xff\n")
-
     with pytest.raises(SettingError, match="cannot be read"):
         read_dotenv(tmp_path / ".env")
     with pytest.raises(SettingError, match="cannot be read"):

@@ -15,10 +15,9 @@ from ttsweb.configuration.tables import (
     MissingBlockError,
     env_example,
     options_table,
+    put_table,
     settings_table,
     stale_files,
-    with_options_table,
-    with_settings_table,
 )
 
 FILES = ["docs/configuration.md", "docs/api.md", ".env.example"]
@@ -26,7 +25,6 @@ FILES = ["docs/configuration.md", "docs/api.md", ".env.example"]
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A folder with the documents that have a place for a table."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/api.md").write_text("<!-- options -->\n<!-- /options -->\n")
     guide = "# Name\n<!-- settings -->\nold\n<!-- /settings -->\nend\n"
@@ -36,21 +34,18 @@ def project(tmp_path: Path) -> Path:
 
 def test_table_has_one_row_for_each_setting() -> None:
     rows = settings_table().splitlines()[2:]
-
     assert len(rows) == len(SETTINGS)
     assert [row.split("`")[1] for row in rows] == list(SETTINGS)
 
 
 def test_table_has_one_row_for_each_option_with_its_limits() -> None:
     rows = options_table().splitlines()[2:]
-
     assert [row.split("`")[1] for row in rows] == list(OPTIONS)
     assert any("number greater than 0 and less than 2" in row for row in rows)
 
 
 def test_cell_with_a_bar_does_not_end_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SETTINGS, "TTS_X", SettingSpec("TTS_X", "text", "", "", "a | b"))
-
     assert settings_table().splitlines()[-1] == r"| `TTS_X` | not set | text | a \| b |"
 
 
@@ -60,7 +55,6 @@ def test_env_example_with_every_mark_taken_away_is_a_good_env_file(tmp_path: Pat
         for line in env_example().splitlines()
     ]
     (tmp_path / ".env").write_text("\n".join(lines))
-
     variables = read_dotenv(tmp_path / ".env")
 
     expected = {name: spec.example for name, spec in SETTINGS.items() if not spec.before_start}
@@ -69,14 +63,12 @@ def test_env_example_with_every_mark_taken_away_is_a_good_env_file(tmp_path: Pat
 
 def test_env_example_sets_nothing_as_it_is(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text(env_example())
-
     assert read_dotenv(tmp_path / ".env") == {}
 
 
 def test_writing_mends_what_checking_found(project: Path) -> None:
     assert stale_files(project, write=False) == FILES
     assert not (project / ".env.example").exists()
-
     assert stale_files(project, write=True) == FILES
 
     assert stale_files(project, write=False) == []
@@ -88,27 +80,23 @@ def test_writing_mends_what_checking_found(project: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "nothing",
-        "<!-- settings -->",
-        "<!-- /settings --> <!-- settings -->",
+        "nothing", "<!-- settings -->", "<!-- /settings --> <!-- settings -->",
         "<!-- settings --> <!-- settings --> <!-- /settings -->",
     ],
-)
+)  # fmt: skip
 def test_document_without_one_place_for_the_table_is_refused(text: str) -> None:
     with pytest.raises(MissingBlockError, match="expected one line"):
-        with_settings_table(text)
+        put_table(text, "docs/configuration.md")
 
 
 def test_check_command_fails_until_the_files_are_written(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(tables, "PROJECT_DIR", project)
-
     with pytest.raises(CommandError, match=r"docs/configuration\.md and docs/api\.md and"):
         call_command("docs", "--check")
     call_command("docs", "--write")
     call_command("docs", "--check")
-
     assert capsys.readouterr().out == f"written: {', '.join(FILES)}\nup to date\n"
 
 
@@ -116,12 +104,11 @@ def test_check_command_without_a_document_ends_with_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "PROJECT_DIR", tmp_path)
-
     with pytest.raises(CommandError, match=r"configuration\.md: .*No such file"):
         call_command("docs", "--check")
 
 
 def test_marks_are_comments_in_markdown() -> None:
-    for name, put in (("settings", with_settings_table), ("options", with_options_table)):
+    for document, name in (("docs/configuration.md", "settings"), ("docs/api.md", "options")):
         with pytest.raises(MissingBlockError, match=f"<!-- {name} --> .* <!-- /{name} -->"):
-            put("")
+            put_table("", document)

@@ -37,11 +37,9 @@ class Listener:
 
     @property
     def url(self) -> str:
-        """The address to ask."""
         return f"http://127.0.0.1:{self.port}/"
 
     def wait_arrived(self, count: int, *, seconds: float = 60.0) -> list[Arrived]:
-        """Return what arrived, once it is at least so much."""
         with self.has_arrived:
             assert self.has_arrived.wait_for(lambda: len(self.arrived) >= count, seconds), (
                 f"{len(self.arrived)} of {count} requests arrived"

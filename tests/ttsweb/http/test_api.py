@@ -25,8 +25,6 @@ factory = APIRequestFactory()
 
 
 class PartSerializer(StrictSerializer):
-    """An inner object."""
-
     text = serializers.CharField()
     number = serializers.IntegerField(default=1)
 
@@ -40,7 +38,6 @@ class WholeSerializer(StrictSerializer):
     made = serializers.CharField(read_only=True)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Refuse one name."""
         if attrs["name"] == "both":
             raise serializers.ValidationError("Not both.", code="ambiguous")
         if attrs["name"] == "stop":
@@ -49,38 +46,31 @@ class WholeSerializer(StrictSerializer):
 
 
 class EchoView(APIView):
-    """Answer with what was understood."""
-
     authentication_classes = ()
     permission_classes = ()
     parser_classes = (BoundedJSONParser, MultiPartParser)
 
     def get(self, request: Request) -> Response:
-        """Take `wait` and nothing else."""
         check_query(request, ("wait",))
         return Response({})
 
     def post(self, request: Request) -> Response:
-        """Validate the body."""
         serializer = WholeSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         return Response(serializer.validated_data)
 
 
 def serve(request: Any, view: type[APIView] = EchoView) -> Response:
-    """Return the rendered answer of a view."""
     response: Response = view.as_view()(request)
     response.render()
     return response
 
 
 def post(body: Any, **options: Any) -> Response:
-    """Return the answer to a JSON request."""
     return serve(factory.post("/", body, **({"format": "json"} | options)))
 
 
 def errors_of(response: Response) -> list[tuple[str | None, str]]:
-    """Return (attr, code) of each error."""
     assert response["Content-Type"] == "application/problem+json"
     assert response.data["status"] == response.status_code
     assert {"type", "title", "status", "detail", "code", "errors"} == set(response.data)
@@ -116,7 +106,6 @@ def test_each_error_names_its_field_by_path(
     body: Any, expected: list[tuple[str | None, str]]
 ) -> None:
     response = post(body)
-
     assert response.status_code == 400
     assert errors_of(response) == expected
     codes = {code for _, code in expected}
@@ -125,13 +114,11 @@ def test_each_error_names_its_field_by_path(
 
 def test_an_unknown_field_of_a_form_is_refused_too() -> None:
     response = post({"name": "x", "speed": "1"}, format="multipart")
-
     assert errors_of(response) == [("speed", "unknown_field")]
 
 
 def test_a_problem_carries_status_code_field_and_time() -> None:
     response = post({"name": "stop"})
-
     assert (response.status_code, response.data["code"]) == (409, "not_now")
     assert response["Retry-After"] == "7"
     assert errors_of(response) == [("name", "not_now")]
@@ -140,7 +127,6 @@ def test_a_problem_carries_status_code_field_and_time() -> None:
 def test_an_unknown_query_parameter_is_refused() -> None:
     good = serve(factory.get("/?wait=1"))
     bad = serve(factory.get("/?wait=1&wiat=2"))
-
     assert good.status_code == 200
     assert errors_of(bad) == [("wiat", "unknown_field")]
 
@@ -161,14 +147,12 @@ def test_a_body_that_cannot_be_read_is_a_problem(
     body: Any, content_type: str, status: int, code: str
 ) -> None:
     response = serve(factory.generic("POST", "/", body, content_type=content_type))
-
     assert (response.status_code, response.data["code"]) == (status, code)
     assert errors_of(response) == []
 
 
 def test_another_method_is_a_405() -> None:
     response = serve(factory.delete("/"))
-
     assert (response.status_code, response.data["code"]) == (405, "method_not_allowed")
     assert response["Allow"] == "GET, POST, HEAD, OPTIONS"
 
@@ -189,7 +173,6 @@ def test_what_is_refused_says_what_to_send_instead(
     method: str, content_type: str, sentence: str
 ) -> None:
     response = serve(factory.generic(method, "/", "<name/>", content_type=content_type))
-
     assert sentence in response.data["detail"]
 
 
@@ -197,7 +180,6 @@ def test_what_is_refused_says_what_to_send_instead(
 def test_a_request_without_a_key_is_told_the_header() -> None:
     for headers in ({}, {"authorization": "Token x"}):
         answer = APIClient().get("/api/v1/jobs", headers=headers)
-
         assert answer.status_code == 401
         assert "`Authorization: Bearer tts_…`" in answer.json()["detail"]
 
@@ -238,13 +220,10 @@ def _subclasses(base: type[Any]) -> list[type[Any]]:
 
 def test_what_accept_asks_for_does_not_matter() -> None:
     response = serve(factory.get("/", HTTP_ACCEPT="text/html"))
-
     assert response.status_code == 200
 
 
 def serve_raising(error: Exception) -> Response:
-    """Return the answer of a view that raises."""
-
     class RaisingView(EchoView):
         def get(self, request: Request) -> Response:
             raise error
@@ -266,7 +245,6 @@ def serve_raising(error: Exception) -> Response:
 )
 def test_an_error_of_the_framework_is_a_problem(error: Exception, status: int, code: str) -> None:
     response = serve_raising(error)
-
     assert (response.status_code, response.data["code"]) == (status, code)
     assert "secret" not in str(response.data)
     assert errors_of(response) == []
@@ -274,15 +252,12 @@ def test_an_error_of_the_framework_is_a_problem(error: Exception, status: int, c
 
 def test_a_body_over_the_limit_is_told_without_names_of_django() -> None:
     theirs = "Request body exceeded settings.DATA_UPLOAD_MAX_MEMORY_SIZE."
-
     detail = serve_raising(RequestDataTooBig(theirs)).data["detail"]
-
     assert "bytes" in detail and "settings." not in detail
 
 
 def test_a_throttled_request_says_when_to_come_back() -> None:
     response = serve_raising(exceptions.Throttled(wait=1.4))
-
     assert response["Retry-After"] == "2"
 
 

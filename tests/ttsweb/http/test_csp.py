@@ -13,7 +13,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def read_policy(path: str, client: Client | None = None) -> dict[str, list[str]]:
-    """Return what the answer at a path allows: directive -> sources."""
     text = (client or Client()).get(path).headers[HEADER]
     parts = [part.split() for part in text.split(";")]
     return {name: sources for name, *sources in parts}
@@ -21,26 +20,16 @@ def read_policy(path: str, client: Client | None = None) -> dict[str, list[str]]
 
 @pytest.fixture
 def boss() -> User:
-    """A user who may see the admin."""
     return make_user("boss", is_superuser=True)
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        "/",
-        "/about",
-        "/healthz",
-        "/api/v1/docs",
-        "/api/v1/docs?script=",
-        "/api/v1/schema",
-        "/api/v1/jobs",
-        "/api/v1/nowhere",
-        "/nowhere",
-        "/administer",
-        "/static/ttsweb/page.css",
+        "/", "/about", "/healthz", "/api/v1/docs", "/api/v1/docs?script=", "/api/v1/schema",
+        "/api/v1/jobs", "/api/v1/nowhere", "/nowhere", "/administer", "/static/ttsweb/page.css",
     ],
-)
+)  # fmt: skip
 def test_everything_outside_the_admin_is_strict(path: str) -> None:
     policy = read_policy(path)
 
@@ -60,7 +49,6 @@ def test_everything_outside_the_admin_is_strict(path: str) -> None:
 def test_the_admin_is_given_what_its_scripts_need_and_no_more(path: str, boss: User) -> None:
     client = Client()
     client.force_login(boss)
-
     policy = read_policy(path, client)
 
     strict = read_policy("/about")
@@ -74,7 +62,5 @@ def test_audio_keeps_the_policy_of_its_own(boss: User) -> None:
     job = make_ended_job(boss)
     client = Client()
     client.force_login(boss)
-
     policy = read_policy(f"/api/v1/jobs/{job.pk}/audio", client)
-
     assert policy == {"default-src": ["'none'"], "sandbox": []}

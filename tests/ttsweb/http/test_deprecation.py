@@ -21,19 +21,15 @@ SINCE, SUNSET = dt.date(2027, 1, 1), dt.date(2027, 7, 1)
 
 
 class PlainView(APIView):
-    """A view that stays."""
-
     authentication_classes = ()
     permission_classes = ()
 
     @extend_schema(operation_id="read_it", responses={200: str})
     def get(self, request: Request) -> Response:
-        """Answer."""
         return Response("it", headers={"Link": '<https://example.org>; rel="about"'})
 
     @extend_schema(operation_id="change_it", responses={200: str})
     def post(self, request: Request) -> Response:
-        """Refuse."""
         raise ApiProblem(409, "not_now", "Not now.")
 
 
@@ -48,7 +44,6 @@ class OpenEndedView(PlainView):
 
 
 def answer_of(view: type[APIView], method: str = "get") -> Response:
-    """Return the answer of a view."""
     response: Response = view.as_view()(getattr(APIRequestFactory(), method)("/"))
     return response
 
@@ -56,7 +51,6 @@ def answer_of(view: type[APIView], method: str = "get") -> Response:
 @pytest.mark.parametrize(("method", "status"), [("get", 200), ("post", 409), ("delete", 405)])
 def test_every_answer_of_a_deprecated_view_announces_its_end(method: str, status: int) -> None:
     answer = answer_of(OldView, method)
-
     assert answer.status_code == status
     assert answer["Deprecation"] == "@1798761600"
     assert answer["Sunset"] == "Thu, 01 Jul 2027 00:00:00 GMT"
@@ -70,7 +64,6 @@ def test_links_that_the_view_set_are_kept() -> None:
 
 def test_what_is_not_known_is_not_said() -> None:
     answer = answer_of(OpenEndedView)
-
     assert answer["Deprecation"] == "@1798761600"
     assert "Sunset" not in answer
     assert answer["Link"] == '<https://example.org>; rel="about"'
@@ -78,7 +71,6 @@ def test_what_is_not_known_is_not_said() -> None:
 
 def test_view_that_stays_announces_nothing() -> None:
     answer = answer_of(PlainView)
-
     assert "Deprecation" not in answer and "Sunset" not in answer
 
 
@@ -87,7 +79,6 @@ def test_description_marks_all_operations_of_a_deprecated_view_and_no_others() -
         path("api/v1/old", OldView.as_view()),
         path("api/v1/plain", PlainView.as_view()),
     ]
-
     paths = SchemaGenerator(patterns=patterns).get_schema(request=None, public=True)["paths"]  # type: ignore[no-untyped-call]
 
     assert {method for method, it in paths["/api/v1/old"].items() if it.get("deprecated")} == {

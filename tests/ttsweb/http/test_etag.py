@@ -32,7 +32,6 @@ def answer_to(header: str | None, data: Any = DATA) -> Response:
 
 def test_answer_carries_a_weak_tag_that_follows_its_content() -> None:
     tag = answer_to(None)["ETag"]
-
     assert tag == weak_etag(DATA) == answer_to(None)["ETag"]
     assert tag.startswith('W/"') and tag.endswith('"')
     assert answer_to(None, DATA | {"status": "running"})["ETag"] != tag
@@ -41,7 +40,6 @@ def test_answer_carries_a_weak_tag_that_follows_its_content() -> None:
 @pytest.mark.parametrize("form", ["{tag}", "{strong}", '"other", {tag}', "*"])
 def test_known_answer_is_a_304_without_a_body(form: str) -> None:
     tag = weak_etag(DATA)
-
     response = answer_to(form.format(tag=tag, strong=tag.removeprefix("W/")))
 
     assert (response.status_code, response.content) == (304, b"")
@@ -54,5 +52,4 @@ def test_known_answer_is_a_304_without_a_body(form: str) -> None:
 @pytest.mark.parametrize("header", ["", '"other"', 'W/"other"', "no quotes", '"'])
 def test_another_tag_gets_the_whole_answer(header: str) -> None:
     response = answer_to(header)
-
     assert (response.status_code, response.data) == (200, DATA)

@@ -26,7 +26,6 @@ REAL_LOOK_UP = socket.getaddrinfo
 
 @pytest.fixture
 def server() -> Iterator[Listener]:
-    """A server on 127.0.0.1."""
     with listening() as listener:
         yield listener
 
@@ -39,7 +38,6 @@ class Names:
         self.asked: list[str] = []
 
     def look_up(self, host: Any, port: Any, *args: Any, **options: Any) -> Any:
-        """Stand in for `socket.getaddrinfo`."""
         if options.get("flags", 0) & socket.AI_NUMERICHOST or host not in self.answers:
             options["flags"] = socket.AI_NUMERICHOST  # no test asks a real name server
             return REAL_LOOK_UP(host, port, *args, **options)
@@ -59,7 +57,6 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Names:
 
 
 def code_of(url: str, **options: Any) -> str:
-    """Return the code with which a URL is refused."""
     values: dict[str, Any] = {"max_bytes": 1000, "seconds": 5.0, **options}
     with pytest.raises(FetchError) as caught:
         fetch(url, **values)
@@ -71,7 +68,6 @@ def test_what_a_url_holds_is_fetched(names: Names, server: Listener) -> None:
     names.answers["clips.example"] = [["127.0.0.1"]]
     server.answers = [(200, {"Content-Type": "audio/wav", "Content-Length": "4"}, b"RIFF")]
     url = f"http://clips.example:{server.port}/a b.wav?x=ü".replace(" ", "%20")
-
     found = fetch(url, max_bytes=4, seconds=60)
 
     assert found == Fetched(b"RIFF", "audio/wav", url)
@@ -105,42 +101,31 @@ def test_private_host_is_refused_before_any_name_is_asked_for(
 @pytest.mark.parametrize(
     ("url", "code"),
     [
-        ("file:///etc/passwd", "url_scheme"),
-        ("ftp://example.org/", "url_scheme"),
-        ("gopher://example.org/", "url_scheme"),
-        ("data:audio/wav;base64,AAAA", "url_scheme"),
-        ("/etc/passwd", "url_scheme"),
-        ("//example.org/x", "url_scheme"),
-        ("", "url_scheme"),
-        ("http://", "url_invalid"),
-        ("http:///x", "url_invalid"),
+        ("file:///etc/passwd", "url_scheme"), ("ftp://example.org/", "url_scheme"),
+        ("gopher://example.org/", "url_scheme"), ("data:audio/wav;base64,AAAA", "url_scheme"),
+        ("/etc/passwd", "url_scheme"), ("//example.org/x", "url_scheme"), ("", "url_scheme"),
+        ("http://", "url_invalid"), ("http:///x", "url_invalid"),
         ("http://user:word@example.org/", "url_invalid"),
         ("http://user@example.org/", "url_invalid"),
-        ("http://example.org:99999/", "url_invalid"),
-        ("http://example.org:0/", "url_invalid"),
-        ("http://example.org:x/", "url_invalid"),
-        ("http://exa mple.org/", "url_invalid"),
+        ("http://example.org:99999/", "url_invalid"), ("http://example.org:0/", "url_invalid"),
+        ("http://example.org:x/", "url_invalid"), ("http://exa mple.org/", "url_invalid"),
         ("http://example.org/a b", "url_invalid"),
         ("http://example.org\\@127.0.0.1/", "url_invalid"),
         ("http://example.org/\x00", "url_invalid"),
         ("http://example.org/\r\nHost: x", "url_invalid"),
-        ("http://example.org/\ud800", "url_invalid"),
-        ("http://\ud800/", "url_invalid"),
-        ("http://①②⑦.0.0.1/", "url_invalid"),
-        ("http://[::1", "url_invalid"),
-        ("http://[fe80::1%25eth0]/", "url_invalid"),
-        ("http://example%00.org/", "url_invalid"),
+        ("http://example.org/\ud800", "url_invalid"), ("http://\ud800/", "url_invalid"),
+        ("http://①②⑦.0.0.1/", "url_invalid"), ("http://[::1", "url_invalid"),
+        ("http://[fe80::1%25eth0]/", "url_invalid"), ("http://example%00.org/", "url_invalid"),
         ("http://" + "a" * 70 + ".org/", "url_invalid"),
         ("http://example.org/" + "a" * 2000, "url_invalid"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_url_of_the_web_is_refused(url: str, code: str) -> None:
     assert code_of(url) == code
 
 
 def test_name_that_resolves_to_a_private_address_is_refused(names: Names, server: Listener) -> None:
     names.answers["inner.example"] = [["127.0.0.2"]]
-
     assert code_of(f"http://inner.example:{server.port}/") == "url_private_address"
     assert server.arrived == []
 
@@ -150,7 +135,6 @@ def test_name_with_a_public_and_a_private_address_is_refused(
 ) -> None:
     for addresses in (["127.0.0.1", "10.0.0.1"], ["10.0.0.1", "127.0.0.1"]):
         names.answers["both.example"] = [addresses]
-
         assert code_of(f"http://both.example:{server.port}/") == "url_private_address"
     assert server.arrived == []
 
@@ -159,18 +143,14 @@ def test_name_is_asked_for_once_so_a_second_answer_changes_nothing(
     names: Names, server: Listener
 ) -> None:
     names.answers["rebind.example"] = [["127.0.0.1"], ["10.0.0.1"]]
-
     fetch(f"http://rebind.example:{server.port}/", max_bytes=10, seconds=60)
-
     assert names.asked == ["rebind.example"]
     assert len(server.arrived) == 1
 
 
 def test_name_in_other_letters_is_asked_for_in_ascii(names: Names, server: Listener) -> None:
     names.answers["xn--bcher-kva.example"] = [["127.0.0.1"]]
-
     fetch(f"http://Bücher.example:{server.port}/", max_bytes=10, seconds=60)
-
     assert server.arrived[0].headers["host"] == f"xn--bcher-kva.example:{server.port}"
 
 
@@ -189,7 +169,6 @@ def test_name_server_that_does_not_answer_is_waited_for_no_longer_than_the_bound
     is_over = threading.Event()
     monkeypatch.setattr(guarded_url, "_as_address", lambda _: None)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: is_over.wait() and [])
-
     assert code_of("http://slow.example/", seconds=0.3) == "url_timeout"
     is_over.set()
 
@@ -226,14 +205,12 @@ def test_redirect_to_what_would_be_refused_is_refused(
     names.answers["a.example"] = [["127.0.0.1"]]
     names.answers["inner.example"] = [["127.0.0.9"]]
     server.answers = [(301, {"Location": location.format(port=server.port)}, b"")]
-
     assert code_of(f"http://a.example:{server.port}/") == code
     assert len(server.arrived) == 1
 
 
 def test_redirects_without_end_are_refused(names: Names, server: Listener) -> None:
     server.answers = [(302, {"Location": "/again"}, b"")]
-
     assert code_of(server.url) == "url_redirects"
     assert len(server.arrived) == 4
     server.answers = [(302, {}, b"")]
@@ -245,7 +222,6 @@ def test_more_bytes_than_asked_for_are_refused_whatever_the_length_says(
 ) -> None:
     for headers in ({"Content-Length": "1001"}, {"Content-Length": "9" * 18}, {}):
         server.answers = [(200, headers, b"x" * 1001)]
-
         assert code_of(server.url) == "url_too_large"
 
 
@@ -261,7 +237,6 @@ def test_endless_answer_is_not_read_to_its_end(names: Names, server: Listener) -
 
 def test_compressed_answer_is_refused(names: Names, server: Listener) -> None:
     server.answers = [(200, {"Content-Encoding": "gzip"}, gzip.compress(b"x" * 10**6))]
-
     assert code_of(server.url, max_bytes=10**7) == "url_encoded"
 
 
@@ -285,14 +260,12 @@ def test_answer_that_drips_is_cut_off_in_time(start: bytes, names: Names, server
 )
 def test_what_is_no_proper_answer_is_refused(answer: bytes, names: Names, server: Listener) -> None:
     server.answers = [lambda connection: connection.sendall(answer)]
-
     assert code_of(server.url) == "url_unreachable"
 
 
 @pytest.mark.parametrize("status", [204, 401, 404, 500])
 def test_other_status_than_200_is_refused(status: int, names: Names, server: Listener) -> None:
     server.answers = [(status, {}, b"")]
-
     assert code_of(server.url) == "url_status"
 
 
@@ -300,7 +273,6 @@ def test_host_that_takes_no_connection_is_unreachable(names: Names) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-
     assert code_of(f"http://127.0.0.1:{port}/") == "url_unreachable"
 
 
@@ -309,15 +281,12 @@ def test_second_address_is_tried_when_the_first_takes_no_connection(
 ) -> None:
     monkeypatch.setattr(guarded_url, "is_public", lambda _: True)
     names.answers["two.example"] = [["127.0.0.7", "127.0.0.1"]]
-
     fetch(f"http://two.example:{server.port}/", max_bytes=10, seconds=60)
-
     assert len(server.arrived) == 1
 
 
 def test_private_address_is_used_where_that_is_allowed(server: Listener) -> None:
     server.answers = [(200, {}, b"inside")]
-
     assert fetch(server.url, max_bytes=10, seconds=60, allow_private=True).content == b"inside"
     assert code_of("file:///etc/passwd", allow_private=True) == "url_scheme"
     assert code_of("http://u:p@127.0.0.1/", allow_private=True) == "url_invalid"
@@ -329,9 +298,7 @@ def test_proxy_of_the_environment_is_not_used(
 ) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
-
     fetch(server.url, max_bytes=10, seconds=60, allow_private=True)
-
     assert len(server.arrived) == 1
 
 
@@ -339,11 +306,9 @@ def test_post_sends_body_and_headers_and_follows_no_redirect(
     names: Names, server: Listener
 ) -> None:
     server.answers = [(307, {"Location": "/other", "Retry-After": "7"}, b"see there")]
-
     answered = post(
         server.url, body=b"\xff" * 100_000, headers={"X-A": "b"}, seconds=60, allow_private=False
     )
-
     assert (answered.status, answered.headers["retry-after"]) == (307, "7")
     assert [(one.method, one.body) for one in server.arrived] == [("POST", b"\xff" * 100_000)]
     assert server.arrived[0].headers["x-a"] == "b"
@@ -352,14 +317,12 @@ def test_post_sends_body_and_headers_and_follows_no_redirect(
 def test_post_to_a_private_address_is_refused(server: Listener) -> None:
     with pytest.raises(FetchError) as caught:
         post(server.url, body=b"", headers={}, seconds=60, allow_private=False)
-
     assert caught.value.code == "url_private_address"
     assert server.arrived == []
 
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    """A certificate of clips.example, with its key in the same file."""
     if shutil.which("openssl") is None:
         pytest.skip("no openssl program was found")
     path = tmp_path / "pair.pem"
@@ -373,7 +336,6 @@ def certificate(tmp_path: Path) -> Path:
 
 @contextlib.contextmanager
 def secure_server(certificate: Path, shown: list[str]) -> Iterator[Listener]:
-    """A server with TLS that notes which name a client asks for."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     context.sni_callback = lambda _, name, __: shown.append(str(name))

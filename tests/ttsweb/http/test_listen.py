@@ -32,7 +32,6 @@ def test_every_address_needs_allowed_hosts_and_the_error_names_the_setting(host:
         check_address(host, LOOPBACK)
     with pytest.raises(ListenError, match="TTS_ALLOWED_HOSTS"):
         check_address(host, [*LOOPBACK, "host.docker.internal"])
-
     assert caught.value.code == "allowed_hosts_missing"
     check_address(host, [*LOOPBACK, "tts.example.org"])
     check_address(host, ["localhost"])  # chosen: a container whose port is published to its host
@@ -46,7 +45,6 @@ def test_name_without_an_address_is_told() -> None:
 def test_taken_port_is_an_error_that_names_port_and_remedy(taken_port: int) -> None:
     with pytest.raises(ListenError, match=f"Port {taken_port} .*--port auto") as caught:
         open_socket("127.0.0.1", taken_port, or_next=False)
-
     assert caught.value.code == "port_taken"
 
 
@@ -66,20 +64,21 @@ def test_opened_socket_takes_connections() -> None:
 def test_address_of_another_machine_is_told() -> None:
     with pytest.raises(ListenError) as caught:
         open_socket("192.0.2.1", _free_port(), or_next=False)
-
     assert caught.value.code == "address_unusable"
 
 
-def test_url_of_a_loopback_socket_is_its_address() -> None:
-    with open_socket("127.0.0.1", _free_port(), or_next=True) as opened:
-        assert url_of(opened, LOOPBACK) == f"http://127.0.0.1:{opened.getsockname()[1]}"
-
-
 @pytest.mark.parametrize(
-    ("allowed", "name"), [(["*", "tts.example.org"], "tts.example.org"), ([".a.org"], "a.org")]
+    ("address", "allowed", "name"),
+    [
+        ("127.0.0.1", LOOPBACK, "127.0.0.1"),
+        ("0.0.0.0", ["*", "tts.example.org"], "tts.example.org"),
+        ("0.0.0.0", [".a.org"], "a.org"),
+    ],
 )
-def test_url_of_every_address_uses_a_name_that_is_accepted(allowed: list[str], name: str) -> None:
-    with open_socket("0.0.0.0", _free_port(), or_next=True) as opened:
+def test_url_of_a_socket_uses_a_name_that_is_accepted(
+    address: str, allowed: list[str], name: str
+) -> None:
+    with open_socket(address, _free_port(), or_next=True) as opened:
         assert url_of(opened, allowed) == f"http://{name}:{opened.getsockname()[1]}"
 
 

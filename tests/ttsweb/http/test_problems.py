@@ -47,6 +47,5 @@ def test_table_has_the_codes_that_are_raised_and_no_other() -> None:
 def test_case_tells_uses_of_a_code_apart() -> None:
     above = RefusedError("text_too_long", "Too long.")
     of_segment = RefusedError("text_too_long", "Too long.", case="segment_text_too_long")
-
     assert (status_of(above), status_of(of_segment)) == (413, 400)
     assert status_of(of_segment.at("text", "Shorten it.")) == 400

@@ -16,7 +16,6 @@ COMMITTED = Path(__file__).resolve().parents[3] / "openapi.yaml"
 
 @pytest.fixture(scope="module")
 def schema(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the schema as it is generated now; a warning fails."""
     file = tmp_path_factory.mktemp("schema") / "openapi.yaml"
     call_command("spectacular", "--validate", "--fail-on-warn", "--file", str(file))
     return file.read_text()
@@ -24,7 +23,6 @@ def schema(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def components() -> dict[str, Any]:
-    """Return what the committed description says of objects."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # some wheels lack the fast one
     found: dict[str, Any] = yaml.load(COMMITTED.read_text(), Loader=loader)["components"]
     return found
@@ -32,7 +30,6 @@ def components() -> dict[str, Any]:
 
 def test_the_committed_schema_is_the_generated_one(schema: str) -> None:
     command = "./tts spectacular --validate --fail-on-warn --file openapi.yaml"
-
     assert COMMITTED.read_text() == schema, f"run: {command}"
 
 
@@ -47,18 +44,16 @@ def test_every_operation_answers_errors_as_problems(schema: str) -> None:
 @pytest.mark.parametrize(
     ("name", "field"),
     [
-        ("BatchCreateRequest", "items"),
-        ("BookBatchCreateRequest", "entries"),
+        ("BatchCreateRequest", "items"), ("BookBatchCreateRequest", "entries"),
         ("EntriesCreateRequest", "entries"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("bad", [{"text": 5, "file": 5}, None, "text", {}])
 def test_rows_may_be_anything_where_bad_ones_are_skipped(
     name: str, field: str, bad: Any, components: dict[str, Any]
 ) -> None:
     reference = {"$ref": f"#/components/schemas/{name}", "components": components}
     validator = Draft4Validator(reference)
-
     assert validator.is_valid({field: [bad], "on_error": "skip"})
     assert not validator.is_valid({field: [bad], "on_error": "reject"})
     assert not validator.is_valid({field: [bad]}), "which is rejected as well"
@@ -67,7 +62,6 @@ def test_rows_may_be_anything_where_bad_ones_are_skipped(
 def test_operations_are_named_by_what_they_do(schema: str) -> None:
     paths = yaml.safe_load(schema)["paths"]
     names = [operation["operationId"] for item in paths.values() for operation in item.values()]
-
     assert len(names) == len(set(names))
     assert not [name for name in names if "api_v1" in name]
     assert paths["/api/v1/voices"]["post"]["operationId"] == "create_voice"
@@ -75,7 +69,6 @@ def test_operations_are_named_by_what_they_do(schema: str) -> None:
 
 def test_the_schema_is_served_without_a_key() -> None:
     response = Client().get("/api/v1/schema")
-
     assert response.status_code == 200
     assert b"openapi: 3." in response.content
 
@@ -98,6 +91,5 @@ def test_an_accept_that_cannot_be_met_is_told_what_can_be_had(accept: str) -> No
 @pytest.mark.parametrize("path", ["/api/v1/schema", "/api/v1/docs"])
 def test_errors_of_views_that_answer_otherwise_are_json(path: str) -> None:
     response = Client().delete(path, headers={"accept": "application/yaml, text/html"})
-
     assert response["Content-Type"] == "application/problem+json"
     assert (response.status_code, response.json()["code"]) == (405, "method_not_allowed")

@@ -37,7 +37,6 @@ def test_base_list_holds_no_extra(pyproject: Path) -> None:
 
 def test_engine_list_leaves_out_pytorch_and_nothing_else(pyproject: Path) -> None:
     extra = list_requirements(pyproject, ["engine", "dev"])[3:]
-
     assert extra == ["safetensors; python_version > '3'", "pytest"]
 
 

@@ -29,10 +29,8 @@ def start(lock: Path, *command: str) -> subprocess.Popen[str]:
 
 def test_two_commands_under_one_lock_never_overlap(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-
     processes = [start(lock, sys.executable, "-c", BUSY) for _ in range(3)]
     spans = [tuple(map(float, process.communicate()[0].split())) for process in processes]
-
     spans.sort()
     assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(spans))
 
@@ -54,14 +52,11 @@ def test_child_of_a_killed_holder_still_holds_the_lock(tmp_path: Path) -> None:
 
 def test_lock_file_that_lies_about_holds_nobody_up(tmp_path: Path) -> None:
     (tmp_path / "lock").write_text("12345\n")
-
     process = start(tmp_path / "lock", "/bin/sh", "-c", "echo done")
-
     assert process.communicate(timeout=180) == ("done\n", "")
 
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_exit_code_of_the_command_is_passed_on(tmp_path: Path, code: int) -> None:
     process = start(tmp_path / "lock", "/bin/sh", "-c", f"exit {code}")
-
     assert process.wait(timeout=180) == code

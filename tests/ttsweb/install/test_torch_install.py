@@ -145,9 +145,7 @@ def test_way_that_is_taken(
 ) -> None:
     version, _, build = (installed or "").partition(" ")
     found = Installed(version, "cuda" if build == "cuda" else "cpu") if installed else None
-
     result = install(constraints, stub, machine, forced, found)
-
     assert result.calls == calls
     assert len(result.said) == len(said)
     assert [words for words, line in zip(said, result.said, strict=True) if words not in line] == []
@@ -176,7 +174,6 @@ def test_what_cannot_be_installed_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(InstallError, match=words):
         install(constraints, stub, machine, forced)
-
     assert stub.calls == calls
 
 
@@ -194,7 +191,6 @@ def test_torchaudio_that_does_not_fit_is_replaced_by_the_build_of_the_own_index(
         own_index=CPU_PACKAGES,
         imports=(WITHOUT_BINARY, (0, "torchaudio 2.11.0+cpu imports")),
     )
-
     result = install(constraints, stub, installed=Installed("2.13.0", "cpu"))
 
     assert result.calls == [
@@ -216,16 +212,13 @@ def test_torchaudio_is_imported_after_installing_and_what_does_not_work_is_said(
     constraints: Path, found: tuple[int, str], used: str
 ) -> None:
     stub = StubInstallers(plain=CUDA_PACKAGES, own_index=None, imports=(found,))
-
     result = install(constraints, stub, installed=Installed("2.13.0", "cpu"))
-
     assert result.calls == ["pip --no-deps torchaudio==2.11.0", "pip uv"]
     assert result.said == [f"PyTorch: {found[1]}; {used}"]
 
 
 def test_the_installers_check_is_the_engines_own_import() -> None:
     checked = torch_install.call([sys.executable, str(torch_install.TORCHAUDIO_IMPORT)])
-
     assert checked.returncode in (0, torch_install.EXIT_WITHOUT_BINARY)
     assert torch_install.EXIT_WITHOUT_BINARY == torchaudio_import.EXIT_WITHOUT_BINARY
 
@@ -233,7 +226,6 @@ def test_the_installers_check_is_the_engines_own_import() -> None:
 def test_constraints_without_a_torch_pin_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "constraints.txt"
     path.write_text("torch==2.13.0\n")
-
     with pytest.raises(InstallError, match="no line torchaudio==VERSION"):
         torch_install.read_pins(path)
 
@@ -246,9 +238,7 @@ def test_bad_forced_build_ends_with_a_sentence_and_exit_code_2(
     constraints: Path,
 ) -> None:
     monkeypatch.setenv("TTS_TORCH", value)
-
     exit_code = torch_install.main([str(constraints)])
-
     assert exit_code == 2
     assert capsys.readouterr().err == f"tts: TTS_TORCH={value!r}: expected cpu or cuda\n"
 
@@ -258,7 +248,6 @@ def test_installed_build_is_told_without_importing_torch() -> None:
     import torch
 
     found = torch_install.find_installed()
-
     assert found is not None
     assert found.version == torch.__version__.split("+")[0]
     assert found.build == ("cuda" if torch.version.cuda else "cpu")

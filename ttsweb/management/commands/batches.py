@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from argparse import Namespace
 from itertools import islice
@@ -14,6 +13,7 @@ from ttsweb.client import JOB_FINAL, JOB_WITH_AUDIO, ApiError, Client
 from ttsweb.client.types import Batch, BatchOptions, JobOptions
 from ttsweb.commands import noun_command as nouns
 from ttsweb.commands.base import StepError
+from ttsweb.commands.remote_command import download_line
 from ttsweb.commands.terminal import BatchBar, ended
 from ttsweb.counted import counted
 
@@ -59,7 +59,7 @@ class Command(nouns.NounCommand):
         "download": nouns.action(
             "download a batch's zip",
             nouns.ID,
-            nouns.OUTPUT,
+            nouns.OUT,
             nouns.follow("wait until the batch has ended"),
         ),
     }
@@ -75,7 +75,7 @@ class Command(nouns.NounCommand):
     lines: ClassVar[nouns.Cells] = {
         "id": "id",
         "status": "status",
-        "items": lambda batch: f"{_done(batch)}: {_counts(batch)}",
+        "items": lambda batch: f"{_done(batch)}: {nouns.counts_of(batch)}",
         "progress": lambda batch: f"{100 * batch['progress']:.0f} %",
         "time left": lambda batch: (
             f"{batch['eta_seconds']:.0f} s" if batch["eta_seconds"] is not None else ""
@@ -111,7 +111,8 @@ class Command(nouns.NounCommand):
         self.stdout.write(
             f"{batch['id']}  {batch['status']}  {counted(batch['items_total'], 'item')}"
         )
-        self.note(f"Fetch the zip with\n  {come_back(batch, _target_of(batch, chosen.out))}")
+        line = download_line("batches", batch["id"], _target_of(batch, chosen.out))
+        self.note(f"Fetch the zip with\n  {line}")
 
     def do_items(self, client: Client, chosen: Namespace) -> None:
         found = client.batches.items(chosen.id, status=chosen.status)
@@ -125,8 +126,7 @@ class Command(nouns.NounCommand):
             self._fetch(client, batch, chosen)
 
     def _follow(self, client: Client, batch: Batch, chosen: Namespace) -> None:
-        """Wait for a batch's end and write its zip; Ctrl-C tells how to come back."""
-        line = come_back(batch, _target_of(batch, chosen.out))
+        line = download_line("batches", batch["id"], _target_of(batch, chosen.out))
         batch = self.wait(client, batch, BatchBar(sys.stderr), line)
         self._fetch(client, batch, chosen)
         self.come_back = []
@@ -134,41 +134,25 @@ class Command(nouns.NounCommand):
     def _fetch(self, client: Client, batch: Batch, chosen: Namespace) -> None:
         """Write a batch's zip; one that is not whole is an error, after its zip was written."""
         if batch["status"] in JOB_FINAL and batch["status"] not in JOB_WITH_AUDIO:
-            raise StepError(*_error_of(batch))
+            raise StepError(*nouns.end_of("batch", batch))
         path = client.batches.download(batch["id"], _target_of(batch, chosen.out))
         is_whole = batch["status"] == "succeeded"
+        code, message = nouns.end_of("batch", batch)
         if chosen.json:
             result: dict[str, Any] = {"batch": batch, "path": str(path.resolve())}
             if not is_whole:
-                result["error"] = dict(zip(("code", "message"), _error_of(batch), strict=True))
+                result["error"] = {"code": code, "message": message}
             self.tell(result)
         else:
             self.stdout.write(f"{_done(batch)} items -> {path}")
         if not is_whole:
-            self.note(": ".join(_error_of(batch)))
-            sys.stdout.flush()
-            raise SystemExit(1)
+            self.note(f"{code}: {message}")
+            self.fail()
 
 
-def come_back(batch: Batch, target: Path) -> str:
-    return f"./tts batches download {batch['id']} --follow -o {shlex.quote(str(target))}"
-
-
-def _target_of(batch: Batch, output: Path | None) -> Path:
-    name = f"batch-{batch['id'][:8]}.zip"
-    if output is None:
-        return Path(name)
-    return output / name if output.is_dir() or output.suffix.lower() != ".zip" else output
-
-
-def _error_of(batch: Batch) -> tuple[str, str]:
-    if batch["error_code"]:
-        return batch["error_code"], batch["error_message"]
-    return f"batch_{batch['status']}", f"The batch {batch['id']} is {batch['status']}."
-
-
-def _counts(batch: Batch) -> str:
-    return ", ".join(f"{number} {status}" for status, number in batch["counts"].items() if number)
+def _target_of(batch: Batch, out: Path | None) -> Path:
+    is_file = out is not None and out.suffix.lower() == ".zip"
+    return nouns.target_of(f"batch-{batch['id'][:8]}.zip", out, is_file=is_file)
 
 
 def _done(batch: Batch) -> str:

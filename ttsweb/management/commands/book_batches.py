@@ -10,7 +10,7 @@ from ttsweb.client import Client
 from ttsweb.client.book_types import BookBatchReport
 from ttsweb.commands import noun_command as nouns
 from ttsweb.commands.render_books import LAYOUT, come_back, follow_books
-from ttsweb.commands.terminal import describe_batch, length, one_line, table
+from ttsweb.commands.terminal import describe_batch, length, one_line
 from ttsweb.counted import counted
 
 ENTRY_COLUMNS: nouns.Cells = {
@@ -20,6 +20,19 @@ ENTRY_COLUMNS: nouns.Cells = {
     "book": "book",
     "title": "title",
     "why": lambda entry: entry["error_message"] or entry["waits_for"],
+}
+
+REPORT_COLUMNS: nouns.Cells = {
+    "#": lambda book: book["index"] + 1,
+    "status": "status",
+    "length": lambda book: length(book["audio_seconds"]),
+    "rendered": "takes_rendered",
+    "reused": "takes_reused",
+    "failed": "segments_failed",
+    "retakes": "retakes",
+    "x real time": lambda book: book["real_time_factor"] or "",
+    "MB": lambda book: f"{book['bytes']['total'] / 1e6:.1f}",
+    "title": "title",
 }
 
 
@@ -84,9 +97,7 @@ class Command(nouns.NounCommand):
         "id": "id",
         "name": "name",
         "status": "status",
-        "books": lambda batch: (
-            ", ".join(f"{n} {name}" for name, n in batch["counts"].items() if n) or "none"
-        ),
+        "books": lambda batch: nouns.counts_of(batch) or "none",
         "progress": lambda batch: f"{batch['progress']['share']:.1%}, {describe_batch(batch)}",
         "stored": lambda batch: ", ".join(
             f"{n / 1e6:.1f} MB {name}" for name, n in batch["stored_bytes"].items()
@@ -96,7 +107,6 @@ class Command(nouns.NounCommand):
     }
 
     def do_show(self, client: Client, chosen: Namespace) -> None:
-        """Print a batch, what of it was refused, and its summary when it has ended."""
         batch = client.book_batches.get(chosen.id)
         report = client.book_batches.report(chosen.id) if batch["ended_at"] is not None else None
         self.show({**batch, "report": report}, chosen)
@@ -143,14 +153,6 @@ class Command(nouns.NounCommand):
 
 
 def _summary_lines(report: BookBatchReport) -> list[str]:
-    rows = [
-        (one["index"] + 1, one["status"], length(one["audio_seconds"]),
-         one["takes_rendered"], one["takes_reused"], one["segments_failed"], one["retakes"],
-         one["real_time_factor"] or "", f"{one['bytes']['total'] / 1e6:.1f}", one["title"])
-        for one in report["books"]
-    ]  # fmt: skip
-    head = ("#", "status", "length", "rendered", "reused", "failed", "retakes", "x real time",
-            "MB", "title")  # fmt: skip
     totals = report["totals"]
     end = (
         f"{counted(totals['books'], 'book')}, {length(totals['audio_seconds'])}, "
@@ -158,4 +160,4 @@ def _summary_lines(report: BookBatchReport) -> list[str]:
         f"{counted(totals['segments_failed'], 'segment')} failed, "
         f"{totals['bytes']['total'] / 1e6:.1f} MB"
     )
-    return ["", *table(head, rows), end]
+    return ["", *nouns.lines_of_rows(REPORT_COLUMNS, report["books"]), end]

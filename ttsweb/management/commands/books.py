@@ -12,8 +12,9 @@ from synth.formats import BOOK_FILES
 from ttsweb.client import JOB_FINAL, JOB_WITH_AUDIO, Client, ClientError
 from ttsweb.client.book_types import Book, BookFileKind
 from ttsweb.commands import noun_command as nouns
-from ttsweb.commands.base import CommandError, StepError
+from ttsweb.commands.base import StepError
 from ttsweb.commands.job_arguments import SWITCHES, edits_of, left_out_lines
+from ttsweb.commands.remote_command import download_line
 from ttsweb.commands.terminal import BookBars, one_line, speed_of
 
 ENDINGS = {
@@ -72,7 +73,7 @@ class Command(nouns.NounCommand):
             nouns.argument(
                 "--partial", action="store_true", help="use only the chapters that are complete now"
             ),
-            nouns.OUTPUT,
+            nouns.OUT,
             nouns.follow("wait until the book has ended"),
             nouns.ID,
         ),
@@ -105,13 +106,9 @@ class Command(nouns.NounCommand):
     }
 
     def do_plan(self, client: Client, chosen: Namespace) -> None:
-        """Print a plan, after the edits that the switches ask for."""
         plan = client.books.plan(chosen.id)
         if chosen.include or chosen.exclude:
-            try:
-                edits = edits_of(chosen, [one["id"] for one in plan["chapters"]])
-            except ValueError as error:
-                raise CommandError(str(error), returncode=2) from error
+            edits = edits_of(chosen, [one["id"] for one in plan["chapters"]])
             plan = client.books.edit(chosen.id, edits, plan_number=plan["plan_number"])
         if chosen.json:
             self.tell(plan)
@@ -131,15 +128,11 @@ class Command(nouns.NounCommand):
     def do_download(self, client: Client, chosen: Namespace) -> None:
         book = client.books.get(chosen.id)
         if chosen.follow and book["status"] not in JOB_FINAL:
-            out = f" -o {chosen.out}" if chosen.out else ""
-            line = f"./tts books download {book['id']} --follow{out}"
+            line = download_line("books", book["id"], chosen.out)
             book = self.wait(client, book, BookBars(sys.stderr), line)
             self.come_back = []
         if book["status"] in JOB_FINAL and book["status"] not in JOB_WITH_AUDIO:
-            raise StepError(
-                book["error_code"] or f"book_{book['status']}",
-                book["error_message"] or f"The book is {book['status']}.",
-            )
+            raise StepError(*nouns.end_of("book", book))
         path = self._fetch(client, book, chosen)
         if chosen.json:
             self.tell({"book": book["id"], "path": str(path.resolve())})
@@ -147,19 +140,16 @@ class Command(nouns.NounCommand):
             self.stdout.write(f"{book['title'] or book['filename']} -> {path}")
 
     def _fetch(self, client: Client, book: Book, chosen: Namespace) -> Path:
-        """Write the book's own file, or one of another kind that is made for it."""
-        options: dict[str, Any] = {"preset": chosen.preset} if chosen.preset else {}
-        if chosen.partial:
-            options["partial"] = True
-        if chosen.kind is None and not options:
-            ending = str(book["options"].get("format", "m4b"))
-            return client.books.download(book["id"], _target(book, chosen.out, ending))
+        given = {"preset": chosen.preset, "partial": chosen.partial}
+        options: dict[str, Any] = {name: value for name, value in given.items() if value}
         kind = chosen.kind or str(book["options"].get("format", "m4b"))
+        if chosen.kind is None and not options:
+            return client.books.download(book["id"], _target_of(book, chosen.out, kind))
         made = client.books.request_file(book["id"], kind, **options)
         made = client.books.wait_file(book["id"], made["id"])
         if made["status"] == "failed":
             raise ClientError(made["error_code"], made["error_message"])
-        target = _target(book, chosen.out, ENDINGS.get(kind, kind))
+        target = _target_of(book, chosen.out, ENDINGS.get(kind, kind))
         return client.books.download_file(book["id"], made["id"], target)
 
 
@@ -167,8 +157,6 @@ def _plan(book: Book) -> Mapping[str, Any]:
     return book["plan"] or {"included": 0, "chapters": 0, "expected_seconds": 0}
 
 
-def _target(book: Book, out: Path | None, ending: str) -> Path:
+def _target_of(book: Book, out: Path | None, ending: str) -> Path:
     name = f"{Path(book['filename']).stem}.{ending}"
-    if out is None:
-        return Path(name)
-    return out / name if out.is_dir() or not out.suffix else out
+    return nouns.target_of(name, out, is_file=out is not None and bool(out.suffix))

@@ -70,7 +70,6 @@ class Command(nouns.NounCommand):
     }
 
     def do_show(self, client: Client, chosen: Namespace) -> None:
-        """Print a job, and its segments if they are asked for."""
         job = client.jobs.get(chosen.id)
         segments = list(client.jobs.segments(chosen.id)) if chosen.segments else []
         self.show({**job, "segments": segments} if chosen.segments else job, chosen)
@@ -104,19 +103,15 @@ def _target_of(job: Job, output: Path | None) -> Path:
     Raises:
         StepError: format_differs, the name promises another format than the file has.
     """
-    name = f"speech-{job['id'][:8]}.{job['format']}"
-    if output is None:
-        return Path(name)
-    if output.is_dir():
-        return output / name
-    suffix = output.suffix.lower().removeprefix(".")
+    target = nouns.target_of(f"speech-{job['id'][:8]}.{job['format']}", output, is_file=True)
+    suffix = target.suffix.lower().removeprefix(".")
     if suffix in FORMATS and suffix != job["format"]:
         raise StepError(
             "format_differs",
             f"The job's file has the format {job['format']}, not {suffix}; give a name that "
             "ends in the file's format.",
         )
-    return output
+    return target
 
 
 def _voices(job: Job) -> str:

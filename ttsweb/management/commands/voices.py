@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from ttsweb.client import Client, Clip, Voice
 from ttsweb.commands import noun_command as nouns
-from ttsweb.commands.base import CommandError
+from ttsweb.commands.base import UsageError
 from ttsweb.commands.terminal import Progress, one_line
 
 VOICE = nouns.argument("voice", help="name or id")
@@ -105,7 +105,7 @@ class Command(nouns.NounCommand):
 
     def do_add(self, client: Client, chosen: Namespace) -> None:
         if len(chosen.clip) != len(chosen.transcript):
-            raise CommandError("each --clip needs a --transcript", returncode=2)
+            raise UsageError("each --clip needs a --transcript")
         pairs = zip(chosen.clip, chosen.transcript, strict=True)
         voice = client.voices.create(
             chosen.name,
@@ -131,7 +131,6 @@ class Command(nouns.NounCommand):
         self._tell_made(client, voice, chosen)
 
     def _tell_made(self, client: Client, voice: Voice, chosen: Namespace) -> None:
-        """Wait for the encoding of a voice that was just made, and print what it is."""
         if not chosen.no_wait and voice["status"] != "ready":
             self.come_back = [f"./tts voices show {voice['id']}"]
             voice = self._wait_ready(client, voice)
@@ -158,7 +157,6 @@ class Command(nouns.NounCommand):
             progress.leave()
 
     def do_rm(self, client: Client, chosen: Namespace) -> None:
-        """Delete voices, once all of them are found."""
         found = [client.voices.find(name) for name in chosen.voices]
         for voice in found:
             client.voices.delete(voice["id"])

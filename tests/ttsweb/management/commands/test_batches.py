@@ -9,12 +9,8 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.ttsweb.management.commands.conftest import Live
 from tests.workers.commands import one_object, start
-
-UNKNOWN = "5b0f4a0e-0d53-4bbb-8ad1-3f4e4b1b2f11"
 
 
 def jsonl(path: Path, *items: dict[str, Any]) -> str:
@@ -46,9 +42,7 @@ def test_file_is_submitted_followed_and_becomes_a_zip(live: Live, tmp_path: Path
 
 def test_bad_lines_are_named_and_nothing_is_queued(live: Live, tmp_path: Path) -> None:
     file = jsonl(tmp_path / "texts.jsonl", {"text": "I saw it."}, {"custom_id": "b", "text": ""})
-
     ended = live.call("batches", "submit", file, "--voice", "Ada")
-
     assert ended.returncode == 1
     assert "line 2 (custom_id 'b'): text: " in ended.stderr
     assert "CommandError: batch_items_invalid: 1 of 2 items" in ended.stderr
@@ -59,7 +53,6 @@ def test_batch_that_is_whole_only_in_part_is_written_and_told_by_the_exit_code(
 ) -> None:
     file = jsonl(tmp_path / "texts.jsonl", {"text": "I saw it."}, {"text": ""})
     arguments = ("--voice", "Ada", "--on-error", "skip", "--follow", "--out", str(tmp_path))
-
     ended = live.call("batches", "submit", file, *arguments)
 
     assert ended.returncode == 1
@@ -118,18 +111,3 @@ def test_interrupt_ends_the_command_and_tells_how_to_come_back(live: Live, tmp_p
     assert process.returncode == 130
     assert f"./tts batches download {batch['id']} --follow -o {tmp_path}" in errors
     assert batch["status"] in ("queued", "running"), "it goes on without the command"
-
-
-@pytest.mark.parametrize("wrong", [UNKNOWN, "nothing", "../voices"])
-def test_unknown_batch_is_told(live: Live, wrong: str) -> None:
-    ended = live.call("batches", "show", wrong)
-
-    assert ended.returncode == 1
-    assert "CommandError: batch_not_found: " in ended.stderr
-
-
-def test_missing_file_is_told(live: Live, tmp_path: Path) -> None:
-    ended = live.call("batches", "submit", str(tmp_path / "none.jsonl"))
-
-    assert ended.returncode == 1
-    assert "none.jsonl" in ended.stderr

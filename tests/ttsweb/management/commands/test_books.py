@@ -36,7 +36,6 @@ def library(tmp_path: Path) -> Path:
 
 
 def wait_state(live: Live, batch_id: str, status: str) -> dict[str, Any]:
-    """Return a batch once it has a status."""
     for _ in range(TIMEOUT):
         found = live.client.book_batches.poll(batch_id, 1.0)
         if found["status"] == status:
@@ -112,9 +111,7 @@ def test_folder_is_rendered_flat_and_nothing_of_others_is_written_over(
 def test_file_that_is_not_there_is_told_before_anything_is_made(live: Live, library: Path) -> None:
     (library / "one.epub").unlink()
     before = [batch["id"] for batch in live.client.book_batches.list()]
-
     ended = live.call("render", "--manifest", str(library / "list.csv"), "--voice", "Ada")
-
     assert ended.returncode == 1
     assert "one.epub" in ended.stderr
     assert [batch["id"] for batch in live.client.book_batches.list()] == before
@@ -124,28 +121,11 @@ def test_bad_lines_of_a_manifest_are_all_named(live: Live, library: Path) -> Non
     manifest = library / "bad.jsonl"
     lines = [{"file": "one.epub", "voice": "Nobody"}, {"file": "one.epub", "voice": "Ada", "x": 1}]
     manifest.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-
     ended = live.call("render", "--manifest", str(manifest))
 
     assert ended.returncode == 1
     assert "line 1" in ended.stderr
     assert "line 2" in ended.stderr
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        (),
-        ("one.txt", "--manifest", "list.csv"),
-        ("one.txt", "--sample", "hold", "--voice", "Ada"),
-        ("one.txt", "--include", "hidden", "--voice", "Ada"),
-    ],
-    ids=["nothing", "both", "sample-of-a-text", "part-of-a-text"],
-)
-def test_arguments_that_do_not_go_together_are_a_usage_error(
-    live: Live, arguments: tuple[str, ...]
-) -> None:
-    assert live.call("render", *arguments).returncode == 2
 
 
 def test_one_book_is_listed_planned_started_and_downloaded(

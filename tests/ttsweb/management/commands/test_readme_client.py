@@ -22,7 +22,6 @@ def test_example_of_the_readme_ends_with_a_file(
     code = found[1].replace("http://127.0.0.1:8000", live.client.url).replace("Ada", "Emmy")
     shutil.copy(CLIP, tmp_path / "clip.wav")
     monkeypatch.chdir(tmp_path)
-
     exec(code, {"KEY": live.environment["TTS_API_KEY"]})
 
     assert (tmp_path / "morning.mp3").stat().st_size > 1000

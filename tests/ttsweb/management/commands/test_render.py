@@ -27,7 +27,6 @@ LONG = "I saw the lamp in the long room. I came back to the long room. " * 600
 
 @pytest.fixture
 def texts(tmp_path: Path) -> list[str]:
-    """Two files with texts."""
     first, second = tmp_path / "one.txt", tmp_path / "two.md"
     first.write_text("\ufeffI saw the lamp.", encoding="utf-8")
     second.write_text("It was in the long room.", encoding="utf-8")
@@ -48,7 +47,6 @@ def newest_job(live: Live, words: str) -> str:
 def test_each_file_becomes_an_audio_file(live: Live, texts: list[str], tmp_path: Path) -> None:
     folder = tmp_path / "new" / "audio"
     arguments = ["--voice", "Ada", "--out", str(folder), "--format", "flac", "--follow", "--json"]
-
     ended = live.call("render", *texts, *arguments)
 
     assert ended.returncode == 0, ended.stderr
@@ -83,25 +81,10 @@ def test_options_and_speakers_reach_the_server_and_the_file(live: Live, tmp_path
     check_is_speech(tmp_path / "dialog.opus", seconds=(0.6, 10.0))
 
 
-def test_two_voices_of_one_speaker_are_a_usage_error(live: Live, texts: list[str]) -> None:
-    ended = live.call("render", texts[0], "--voice", "Ada", "--voice", "0=Bob")
-
-    assert ended.returncode == 2
-    assert "speaker 0 has two voices" in ended.stderr
-
-
-def test_option_that_the_server_refuses_is_told(live: Live, texts: list[str]) -> None:
-    ended = live.call("render", texts[0], "--voice", "Ada", "--bit-rate", "64k", "--json")
-
-    assert ended.returncode == 1
-    assert one_object(ended.stdout)["error"]["code"] == "bit_rate_unfit"
-
-
 def test_without_follow_the_line_that_fetches_the_audio_is_printed_and_works(
     live: Live, texts: list[str], tmp_path: Path
 ) -> None:
     folder = tmp_path / "a folder"
-
     ended = live.call("render", texts[0], "--voice", "Ada", "--out", str(folder))
     label, _, line = ended.stdout.strip().partition("  ")
     words = shlex.split(line)
@@ -141,7 +124,6 @@ def test_text_that_the_server_refuses_is_named_and_what_was_queued_can_be_fetche
 ) -> None:
     wrong = tmp_path / "wrong.txt"
     wrong.write_bytes(b"binary\x00text")
-
     ended = live.call("render", texts[0], str(wrong), "--voice", "Ada", "--json")
 
     assert ended.returncode == 1
@@ -168,17 +150,8 @@ def test_file_that_cannot_be_read_is_told_before_anything_is_queued(
     assert [job["id"] for job in live.client.jobs.list()] == before
 
 
-@pytest.mark.parametrize("names", [["a.txt", "sub/a.md"], ["a.wav"], ["a.txt", "a.txt"]])
-def test_files_that_cannot_all_be_rendered_are_a_usage_error(live: Live, names: list[str]) -> None:
-    ended = live.call("render", *names, "--voice", "Ada")
-
-    assert ended.returncode == 2
-    assert ended.stdout == ""
-
-
 def test_say_speaks_on_the_server(live: Live, tmp_path: Path) -> None:
     target = tmp_path / "new" / "out.flac"
-
     ended = run(live.environment, "say", "I saw it.", "--voice", "ADA", "-o", str(target), "--json")
 
     assert ended.returncode == 0, ended.stderr
@@ -201,7 +174,6 @@ def test_say_tells_what_the_server_refuses(
     live: Live, tmp_path: Path, text: str, voice: str, name: str, code: str
 ) -> None:
     ended = live.call("say", text, "--voice", voice, "-o", str(tmp_path / name))
-
     assert ended.returncode == 1
     assert f"CommandError: {code}" in ended.stderr
     assert list(tmp_path.iterdir()) == []

@@ -55,7 +55,6 @@ EDITIONS = [
 
 @pytest.fixture(scope="module")
 def first_edition(live: Live, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The book as it was rendered first."""
     path = tmp_path_factory.mktemp("first") / "cattle.epub"
     path.write_bytes(epub(*zip(TITLES, (GARDEN, RIVER), strict=True)))
     target = path.with_name("book.m4b")
@@ -64,7 +63,6 @@ def first_edition(live: Live, tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 def report_of(live: Live, book: Any) -> dict[str, Any]:
-    """Return what was measured of a book's file."""
     found = live.client.jobs.get(str(book["job"]))["file"]
     assert found is not None
     return dict(found)
@@ -131,24 +129,3 @@ def test_plan_of_a_book_is_read_and_edited_from_python(live: Live, tmp_path: Pat
     assert book["id"] in [one["id"] for one in live.client.books.list()]
     live.client.books.delete(book["id"])
     assert book["id"] not in [one["id"] for one in live.client.books.list()]
-
-
-def test_file_that_is_no_book_is_told_with_its_reason(live: Live, tmp_path: Path) -> None:
-    path = tmp_path / "broken.epub"
-    path.write_bytes(b"PK\x03\x04 and then nothing")
-
-    ended = live.call("render", str(path), "--voice", "Ada", "--follow")
-
-    assert ended.returncode == 1
-    assert "book_" in ended.stderr
-
-
-@pytest.mark.parametrize("out", ["book.avi", "book.txt"])
-def test_name_of_no_format_is_a_usage_error(live: Live, tmp_path: Path, out: str) -> None:
-    path = tmp_path / "cattle.epub"
-    path.write_bytes(epub(*CHAPTERS))
-
-    ended = live.call("render", str(path), "--voice", "Ada", "--out", str(tmp_path / out))
-
-    assert ended.returncode == 2
-    assert not (tmp_path / out).exists()

@@ -38,7 +38,6 @@ def test_a_plan_needs_neither_server_nor_key_nor_voice() -> None:
 
 def test_a_plan_for_people_names_chapters_reasons_and_hours() -> None:
     shown = printed(BOOK, "--plan")
-
     assert "The Time Machine by H. G. Wells" in shown
     assert "Imprint (licence)" in shown
     assert "13 chapters" in shown
@@ -62,7 +61,6 @@ def test_a_plan_for_people_fits_a_terminal(tmp_path: Path) -> None:
 def test_rules_and_pace_change_the_plan() -> None:
     calm = json.loads(printed(BOOK, "--plan", "--json", "--chars-per-second", "10"))
     noted = json.loads(printed(BOOK, "--plan", "--json", "--plan-notes", "inline"))
-
     assert calm["totals"]["hours"] > noted["totals"]["hours"] * 1.4
     assert noted["rules"]["notes"] == "inline"
     assert calm["completeness"]["spoken"] < noted["completeness"]["spoken"]
@@ -72,10 +70,8 @@ def test_a_file_that_is_no_book_is_told_with_its_code(tmp_path: Path) -> None:
     path = tmp_path / "broken.epub"
     path.write_bytes(b"PK\3\4 and no more")
     out = StringIO()
-
     with pytest.raises(CommandError) as caught:
         call_command("render", str(path), "--plan", "--json", stdout=out)
-
     assert json.loads(out.getvalue())["error"]["code"] == str(caught.value).partition(":")[0]
     assert caught.value.returncode == 1
 
@@ -83,7 +79,6 @@ def test_a_file_that_is_no_book_is_told_with_its_code(tmp_path: Path) -> None:
 def test_rendering_still_asks_for_a_voice() -> None:
     with pytest.raises(CommandError) as caught:
         call_command("render", BOOK)
-
     assert caught.value.returncode == 2
     assert "--voice" in str(caught.value)
 
@@ -109,10 +104,8 @@ def test_a_plan_tells_who_could_speak_and_how_much_is_dialogue(tmp_path: Path) -
 def test_two_voices_for_one_character_are_a_usage_error(tmp_path: Path) -> None:
     path = tmp_path / "talk.txt"
     path.write_text("Words.", encoding="utf-8")
-
     with pytest.raises(CommandError) as caught:
         printed(str(path), "--plan", "--character", "ANN=Ada", "--character", "ANN=Bob")
-
     assert caught.value.returncode == 2
 
 
@@ -146,8 +139,6 @@ def test_what_is_left_out_is_listed_with_its_words_and_can_be_included(tmp_path:
 def test_a_switch_that_names_nothing_is_refused(tmp_path: Path, what: str) -> None:
     path = tmp_path / "bell.html"
     path.write_text(SITE)
-
     with pytest.raises(CommandError) as refused:
         printed(str(path), "--plan", "--include", what)
-
     assert refused.value.returncode == 2
