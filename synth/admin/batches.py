@@ -23,7 +23,6 @@ from synth.accounts.access import visible_batches
 from synth.admin.books import in_words
 from synth.admin.jobs import COLOURS, WorkAdmin, buttons, live_cell, state_context, text_start
 from synth.admin.jobs import cell_context as job_cell_context
-from synth.api.batches.reading import errors_of_items
 from synth.api.batches.requests import REJECT, SKIP
 from synth.api.batches.serializers import (
     BookBatchEntrySerializer,
@@ -34,7 +33,7 @@ from synth.api.batches.serializers import (
 from synth.batches import actions as acting
 from synth.batches import figures as of_books
 from synth.batches.actions import may_retry_texts
-from synth.batches.entries import entries_of_lines
+from synth.batches.entries import entries_of_lines, listed_errors
 from synth.batches.states import with_state
 from synth.batches.texts import (
     BatchOptions,
@@ -131,7 +130,7 @@ class BatchForm(_BatchForm):
         except SubmitRejectedError as error:
             self.add_error("file", forms.ValidationError(str(error), code=error.code))
         except BatchRejectedError as error:
-            for shown in errors_of_items(error)[:SHOWN_ERRORS]:
+            for shown in listed_errors(error.bad, Batch.Kind.TEXTS)[:SHOWN_ERRORS]:
                 self.add_error("file", forms.ValidationError(shown["detail"], code=shown["code"]))
             summary = f"{len(error.bad)} of {counted(error.num_items, 'item')} cannot be rendered."
             self.add_error("file", forms.ValidationError(summary, code="batch_items_invalid"))

@@ -33,7 +33,7 @@ from synth.admin.job_form_fields import (
 from synth.api.option_fields import MAX_SECONDS
 from synth.contract import Limits
 from synth.jobs.options import OPTIONS, Option, Value
-from synth.jobs.submit import Order, check_order
+from synth.jobs.planning import Order, Planner
 from synth.models import RenderJob
 from synth.text.languages import MAX_TAG_CHARS, language_tag
 from ttsweb.refusals import SubmitRejectedError
@@ -277,7 +277,7 @@ class JobForm(_JobForm):
         if not self.errors:
             self.order = _order_of(cleaned, reference)
             try:
-                check_order(self.order, owner=self.user)
+                Planner(self.user).plan(self.order)
             except SubmitRejectedError as error:  # name the field that speaks against the whole
                 attr = ".".join((error.attr or "").split(".")[:2])
                 name = attr.partition(".")[0]

@@ -25,7 +25,7 @@ from unfold.widgets import (
 from synth.admin.job_form import LanguageTagField
 from synth.api.jobs.preview_views import segment_rows
 from synth.api.lexicon_files import exported
-from synth.jobs.planning import Order, preview_lexicons
+from synth.jobs.planning import Order, Planner
 from synth.lexicons import store
 from synth.lexicons.files import BadLinesError, FileRefusedError, import_entries
 from synth.lexicons.store import MAX_INDEX, check_entry, find_visible_lexicons, may_change
@@ -256,7 +256,7 @@ class LexiconAdmin(NounAdmin):
             text, lexicons = form.cleaned_data["text"], (str(lexicon.pk),)
             order = Order(text=text, lexicons=lexicons, language=lexicon.language)
             try:
-                shown = preview_lexicons(order, owner=lexicon.owner)
+                shown = Planner(lexicon.owner).preview_lexicons(order)
             except SubmitRejectedError as error:
                 form.add_error("text", str(error))
             else:

@@ -34,7 +34,7 @@ SENTENCES = (
 # Flags what was spoken, since the built-in model does well; the worst is the second sentence.
 _FLAG = """
 from synth.models import Segment
-from synth.transitions.takes import candidate_of
+from synth.transitions.takes import with_candidate
 rows = Segment.objects.filter(job={job!r}).order_by("pk")
 for segment, score in zip(rows, (1, 0.1, 0.2, 0.3, 1)):
     if score < 1:
@@ -42,7 +42,7 @@ for segment, score in zip(rows, (1, 0.1, 0.2, 0.3, 1)):
         take.quality_score, take.quality_flags = score, ["too_short"]
         take.measures["screen"] = [dict(name="too_short", value=0.3, limit=1.2)]
         take.save()
-        segment.candidates = [candidate_of(take, segment.seed)]
+        segment.candidates = with_candidate([], take, segment.seed)
         segment.save()
         segment.candidate_takes.add(take)
 """

@@ -22,8 +22,8 @@ from synth.models import Export, RenderJob, Segment, Take
 from synth.transitions.claims import claim_segments
 from synth.transitions.files import finish_exports
 from synth.transitions.jobs import cancel_job
-from synth.transitions.segments import fail_segment, finish_segment, finish_segments
-from tests.factories import CODEC_FINGERPRINT, make_job, make_voice
+from synth.transitions.segments import fail_segment, finish_segments
+from tests.factories import CODEC_FINGERPRINT, finish_segment, make_job, make_voice
 from tests.workers.conftest import WAIT_SECONDS, MiniatureProcess
 from tests.workers.rendering.takes_support import save_take
 from ttsweb.work import Kind

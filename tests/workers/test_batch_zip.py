@@ -19,8 +19,8 @@ from synth.batches.texts import BatchOptions, submit_batch
 from synth.models import Batch, Export, RenderJob, Segment
 from synth.transitions.batches import cancel_batch, retry_batch, settle_stalled_batches
 from synth.transitions.claims import claim_segments
-from synth.transitions.segments import fail_segment, finish_segment
-from tests.factories import CODEC_FINGERPRINT, make_voice
+from synth.transitions.segments import fail_segment
+from tests.factories import CODEC_FINGERPRINT, finish_segment, make_voice
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import Pair, new_voice, wait_encoded, wait_for
 from tests.workers.rendering.takes_support import save_take
