@@ -99,7 +99,7 @@ def create_voice(
         shared=shared,
         cache_codes=cache_codes,
     )
-    with _stored(clips, tenant_of(voice.owner_id)) as stored_clips, transaction.atomic():
+    with _store_clips(clips, tenant_of(voice.owner_id)) as stored_clips, transaction.atomic():
         _save(voice)
         create_version(voice, stored_clips)
         clips_stored.send(Voice, voice=voice, api_key=api_key)
@@ -132,7 +132,7 @@ def update_voice(
     if unknown := set(changes or {}) - _CHANGEABLE:
         raise ValueError(f"not to be changed here: {', '.join(sorted(unknown))}")
     tenant = tenant_of(voice.owner_id)
-    with _stored(clips or (), tenant) as stored_clips, transaction.atomic():
+    with _store_clips(clips or (), tenant) as stored_clips, transaction.atomic():
         _lock(voice)
         voice.refresh_from_db(fields=["shared", "consent_withdrawn_at"])
         if _apply(voice, changes or {}, by=by) & {"shared", "consent_withdrawn_at"}:
@@ -160,7 +160,7 @@ def create_version(
         OSError: the storage cannot be written; nothing is kept.
     """
     tenant = tenant_of(voice.owner_id) if voice is not None else tenant
-    with _stored(clips, tenant) as stored_clips, transaction.atomic():
+    with _store_clips(clips, tenant) as stored_clips, transaction.atomic():
         number = 1
         if voice is not None:
             _lock(voice)
@@ -184,7 +184,7 @@ def current_clips(voice: Voice) -> list[NewClip]:
 
 
 @contextmanager
-def _stored(clips: Sequence[NewClip], tenant: str) -> Iterator[list[NewClip]]:
+def _store_clips(clips: Sequence[NewClip], tenant: str) -> Iterator[list[NewClip]]:
     """Give the checked clips, their bytes stored; on an error let go of the bytes again.
 
     The bytes are written before the rows, so that no transaction is held open by a disk.

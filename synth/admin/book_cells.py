@@ -26,7 +26,7 @@ _ENDED = (Segment.Status.FAILED, Segment.Status.CANCELLED)
 _MOST_NAMED = 100
 
 
-def progressed(book: Any) -> Any:
+def add_progress(book: Any) -> Any:
     return book if hasattr(book, "progress") else with_progress([book])[0]
 
 
@@ -40,7 +40,7 @@ def words_of(book: BookSource) -> list[str]:
             return []
         included, total = book.figures.get("included", 0), book.figures.get("chapters", 0)
         return [f"{included} of {counted(total, 'chapter')}", f"about {hours(expected)}"]
-    progress: Progress = progressed(book).progress
+    progress: Progress = add_progress(book).progress
     words = [f"{progress.chapters_done} of {counted(progress.chapters_total, 'chapter')}"]
     if status in ("succeeded", "partial"):
         return [*words, hours(book.job.audio_seconds or progress.audio_seconds)]

@@ -170,7 +170,7 @@ def in_words(values: dict[str, Any]) -> str:
     return " · ".join(parts) or "-"
 
 
-def started_job(book: BookSource) -> RenderJob:
+def find_job(book: BookSource) -> RenderJob:
     if book.job is None:
         raise SubmitRejectedError("book_not_started", "it was not started yet; start it first")
     return book.job
@@ -224,7 +224,7 @@ class BookAdmin(WorkAdmin):
         row_action("start_chosen", "Start", "started", start_book),
         *job_actions(
             "pause_chosen", "resume_chosen", "cancel_chosen", "retry_chosen", "make_interactive",
-            "make_bulk", job_of=started_job,
+            "make_bulk", job_of=find_job,
         ),
     )  # fmt: skip
     change_form_outer_before_template = "synth/book_page.html"

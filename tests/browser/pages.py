@@ -117,13 +117,10 @@ def wait_words(browser: webdriver.Chrome, selector: str, words: str) -> None:
 
 
 def wait_count(browser: webdriver.Chrome, selector: str, number: int) -> None:
-    """Wait until the page itself has so many elements of a CSS selector."""
     patient(browser).until(lambda it: len(it.find_elements(By.CSS_SELECTOR, selector)) == number)
 
 
 def wait_hidden(browser: webdriver.Chrome, selector: str) -> None:
-    """Wait until an element is shown no more."""
-
     def is_hidden(driver: webdriver.Chrome) -> bool:
         found = driver.find_elements(By.CSS_SELECTOR, selector)
         return not any(one.is_displayed() for one in found)

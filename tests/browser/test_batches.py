@@ -42,7 +42,6 @@ def voice(site: Site) -> str:
 
 
 def make_batch(site: Site, voice: str) -> str:
-    """Return the id of a batch that no worker begins."""
     return str(uuid.UUID(site.run(MAKE.format(voice=voice))))
 
 

@@ -105,7 +105,6 @@ def render(site: Site, voice: str) -> str:
 
 
 def titles(site: Site, book: str) -> list[str]:
-    """Return the titles of a plan's chapters; those that are left out in brackets."""
     chapters = site.api.get(f"/books/{book}/plan").json()["chapters"]
     body = [one for one in chapters if one["title"] != "Metadata"]  # the book's first lines
     return [one["title"] if one["included"] else f"({one['title']})" for one in body]

@@ -214,12 +214,10 @@ def test_one_segment_is_rendered_again(admin: webdriver.Chrome, site: Site, voic
 
 
 def wait_pressed(browser: webdriver.Chrome, button: WebElement, state: str) -> None:
-    """Wait until a button that plays is pressed, or is not."""
     patient(browser).until(lambda _: button.get_attribute("aria-pressed") == state)
 
 
 def time_of(player: WebElement) -> float:
-    """Return the second at which a player is."""
     return float(player.get_property("currentTime"))  # type: ignore[arg-type]  # a number
 
 

@@ -257,7 +257,6 @@ def test_job_without_audio_floods_nothing_and_whole_jobs_are_acted_on(
 
 
 def act_on(browser: webdriver.Chrome, job: str, action: str, question: str) -> None:
-    """Press a button of a job's row, say yes, and wait until the row is gone."""
     row = f'[data-group="{job}"]'
     wait_for(browser, f'{row} [data-action="{action}"]').click()
     dialog = wait_for(browser, "dialog[open]")

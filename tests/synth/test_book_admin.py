@@ -246,7 +246,6 @@ def test_staff_who_may_only_look_change_nothing() -> None:
 
 
 def make_batch(owner: User, **fields: Any) -> tuple[Batch, list[BookSource]]:
-    """Return a batch with a planned, a failed and a missing book."""
     batch = Batch.objects.create(kind="books", owner=owner, name="Shelf", **fields)
     planned = store_book(owner, title="Fine")
     failed = store_book(owner, title="Broken", state="failed", error_message="No text in it.")

@@ -26,7 +26,6 @@ Status = WebhookDelivery.Status
 
 @pytest.fixture
 def staff(job_services: None) -> User:
-    """A user who may do everything with webhooks, and is no superuser."""
     return make_staff(username="staff", about="webhook")
 
 

@@ -74,7 +74,6 @@ def upload(content: bytes = CLIP, name: str = "ada.wav") -> SimpleUploadedFile:
 
 
 def present_row(voice: Voice, **changed: Any) -> dict[str, Any]:
-    """Return the row of a voice's first clip as the page shows it."""
     clip = ReferenceClip.objects.filter(version__voice=voice).order_by("-version__number")[0]
     return {"clip": str(clip.pk), "transcript": clip.transcript} | changed
 
@@ -297,7 +296,6 @@ def ada_user() -> User:
 
 @pytest.fixture
 def clerk() -> User:
-    """A member of the staff who may do everything with voices."""
     return make_staff(username="staff", about="voice")
 
 

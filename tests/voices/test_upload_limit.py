@@ -30,7 +30,6 @@ class Endless(io.RawIOBase):
             yield bytes(MEBIBYTE)
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Return the next part."""
         part = next(self.parts, b"")
         self.sent += len(part)
         return part

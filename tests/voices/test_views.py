@@ -42,7 +42,6 @@ def fields(**changed: Any) -> dict[str, Any]:
 
 
 def create(client: APIClient, **changed: Any) -> dict[str, Any]:
-    """Create a voice and return what the answer shows of it."""
     response = client.post(URL, fields(**changed), format="multipart")
     assert response.status_code == 202, response.content
     shown: dict[str, Any] = response.json()
@@ -54,7 +53,6 @@ def body(response: Any) -> bytes:
 
 
 def make_ready(voice_id: str) -> None:
-    """Let a worker's part be done: the voice's newest version becomes ready."""
     version = VoiceVersion.objects.filter(voice_id=uuid.UUID(voice_id)).order_by("-number")[0]
     claim = claim_row(VoiceVersion, version.pk, worker="gpu-1")
     assert claim is not None

@@ -91,7 +91,6 @@ def make_process(engine: Engine) -> Callable[..., MiniatureProcess]:
 
 @pytest.fixture
 def process(make_process: Callable[..., MiniatureProcess]) -> MiniatureProcess:
-    """One worker process without threads on the tiny engine."""
     return make_process()
 
 
@@ -103,7 +102,6 @@ def clip_bytes() -> bytes:
 
 @pytest.fixture
 def voice(transactional_db: None, clip_bytes: bytes) -> Voice:
-    """A voice whose one version waits for its encoding."""
     return create_voice(
         name="Ada",
         consent_statement="The speaker agreed.",

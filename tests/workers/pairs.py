@@ -44,11 +44,9 @@ class RunningWorker:
 
     @property
     def log(self) -> str:
-        """Return all that it has written."""
         return self.log_path.read_text(errors="replace")
 
     def send(self, number: int) -> None:
-        """Send a signal."""
         self.popen.send_signal(number)
 
     def kill(self) -> None:

@@ -47,7 +47,6 @@ def store(key: str) -> Path:
 
 
 def later(**time: float) -> dt.datetime:
-    """Return a moment after now, for a walk that takes place then."""
     return leases.database_now() + dt.timedelta(**time)
 
 

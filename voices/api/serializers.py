@@ -168,7 +168,7 @@ def read_clips(files: Sequence[UploadedFile[bytes]], transcripts: Sequence[str])
             raise error.at(f"audio.{index}") from error
         clips.append(
             NewClip(
-                transcript=_checked_transcript(transcript, index),
+                transcript=_read_transcript(transcript, index),
                 filename=file.name or "",
                 content=content,
                 container=container,
@@ -185,7 +185,7 @@ def with_transcripts(clips: Sequence[NewClip], transcripts: Sequence[str]) -> li
     """
     _check_numbers(len(clips), transcripts)
     return [
-        NewClip(_checked_transcript(transcript, index), clip.filename, stored=clip.stored)
+        NewClip(_read_transcript(transcript, index), clip.filename, stored=clip.stored)
         for index, (clip, transcript) in enumerate(zip(clips, transcripts, strict=True))
     ]
 
@@ -279,7 +279,7 @@ def _check_numbers(clips: int, transcripts: Sequence[str]) -> None:
         )
 
 
-def _checked_transcript(text: str, index: int) -> str:
+def _read_transcript(text: str, index: int) -> str:
     try:
         return check_transcript(text)
     except ClipRejectedError as error:

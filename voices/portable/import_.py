@@ -60,7 +60,7 @@ def import_voice(
         OSError: the storage cannot be written; nothing is kept.
     """
     importer = f" (imported by {by[:100]})"
-    with _letting_go() as kept:
+    with _drop_unused() as kept:
         with open_archive(file, max_bytes=settings.MAX_BODY_BYTES) as archive:
             manifest = read_manifest(archive)
             clips = _store(archive, manifest["clips"], kept, tenant_of(owner.pk if owner else None))
@@ -103,7 +103,7 @@ class _Kept:
 
 
 @contextmanager
-def _letting_go() -> Iterator[_Kept]:
+def _drop_unused() -> Iterator[_Kept]:
     """Give a list of what is written, and remove afterwards what no voice uses."""
     kept = _Kept()
     try:
@@ -210,7 +210,7 @@ def create_voice_with_codes(
     """
     checked = _check_pairs(clips, codes)
     tenant, stored = tenant_of(owner.pk if owner else None), []
-    with _letting_go() as kept:
+    with _drop_unused() as kept:
         for clip, one in zip(clips, checked, strict=True):
             content = clip.content or b""
             row = store_clip(content, container=check_clip(content), tenant=tenant)

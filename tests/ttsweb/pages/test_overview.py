@@ -47,7 +47,6 @@ def client() -> APIClient:
 
 @pytest.fixture
 def clerk() -> User:
-    """One of the staff, who may view workers."""
     return make_staff("view_workerstatus", username="clerk")
 
 

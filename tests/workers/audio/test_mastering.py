@@ -38,7 +38,6 @@ def path_of(export: Export) -> Path:
 
 
 def heard(export: Export) -> tuple[AudioArray, int]:
-    """Return the file's samples and their rate as its listener decodes them."""
     path = path_of(export)
     if export.format == "pcm":
         raw = np.frombuffer(path.read_bytes(), dtype="<i2").astype(np.float32)

@@ -31,16 +31,13 @@ class Hub:
 
     @property
     def ranges(self) -> list[str]:
-        """Return the ranges that were asked for."""
         return [wanted for _, path, wanted in self.requests if wanted and "/resolve/" in path]
 
     @property
     def downloads(self) -> list[str]:
-        """Return the names of the files that were asked for."""
         return [p.rsplit("/", 1)[1] for m, p, _ in self.requests if m == "GET" and "/resolve/" in p]
 
     def tree(self) -> list[dict[str, Any]]:
-        """Return the answer of the tree route."""
         entries: list[dict[str, Any]] = [
             {"type": "directory", "oid": "0" * 40, "size": 0, "path": "eval"}
         ]

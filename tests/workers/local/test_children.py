@@ -50,7 +50,6 @@ def make_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 180) -> None:
-    """Return once the condition holds."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it never came true"

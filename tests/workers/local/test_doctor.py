@@ -47,7 +47,6 @@ def own_port(clean_env: dict[str, str]) -> dict[str, str]:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """A copy of the demo checkpoint, to be damaged."""
     folder = tmp_path / "checkpoint"
     shutil.copytree(PROJECT / "synth" / "demo", folder)
     return folder

@@ -64,7 +64,6 @@ def make_status(name: str, *, role: str = "all", state: str = "ready", age: floa
 
 
 def is_locked() -> bool:
-    """Say whether somebody holds the lock of the embedded worker."""
     descriptor = os.open(django_settings.DATA_DIR / LOCK_NAME, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -153,7 +152,6 @@ class NoWorker(LocalWorker):
         """Open nothing."""
 
     def keep(self) -> None:
-        """Start nothing."""
         raise AssertionError("nothing had to be waited for")
 
 

@@ -220,7 +220,6 @@ class Terminal(io.StringIO):
     """What is written to a terminal."""
 
     def isatty(self) -> bool:
-        """Say that it is one."""
         return True
 
 

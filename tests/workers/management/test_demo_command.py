@@ -143,7 +143,6 @@ def test_demo_serves_on_the_next_port_and_its_curl_line_works_as_printed(
 
 @pytest.fixture
 def taken_port() -> Iterator[int]:
-    """A port that another program listens on."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()

@@ -42,7 +42,6 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def environment(clean_env: dict[str, str], migrated: Path) -> dict[str, str]:
-    """A migrated data folder of its own, and the tiny checkpoint."""
     shutil.copytree(migrated, clean_env["TTS_DATA_DIR"])
     return clean_env | {"TTS_CHECKPOINT": str(TINY)}
 
