@@ -5,11 +5,11 @@ from __future__ import annotations
 from django.urls import path
 
 from synth.api import lexicon_files, lexicons, review, webhooks
-from synth.api.accounts import group_views, key_views, user_views
+from synth.api.accounts import key_views, user_views
 from synth.api.batches import views as batches
 from synth.api.books import file_views, media_views, plan_views
 from synth.api.books import views as books
-from synth.api.jobs import event_views, preview_views, segment_views
+from synth.api.jobs import event_streams, preview_views, segment_views
 from synth.api.jobs import views as jobs
 
 _BATCH = "batches/<uuid:batch_id>"
@@ -27,12 +27,12 @@ _VIEWS = (
     (_BATCH, batches.BatchView, "batch"),
     (f"{_BATCH}/items", batches.BatchItemsView, "batch-items"),
     (f"{_BATCH}/results", batches.BatchResultsView, "batch-results"),
-    (f"{_BATCH}/events", event_views.BatchEventsView, "batch-events"),
+    (f"{_BATCH}/events", event_streams.BatchEventsView, "batch-events"),
     ("book-batches", batches.BookBatchesView, "book-batches"),
     (_BOOK_BATCH, batches.BookBatchView, "book-batch"),
     (f"{_BOOK_BATCH}/entries", batches.BookBatchEntriesView, "book-batch-entries"),
     (f"{_BOOK_BATCH}/report", batches.BookBatchReportView, "book-batch-report"),
-    (f"{_BOOK_BATCH}/events", event_views.BookBatchEventsView, "book-batch-events"),
+    (f"{_BOOK_BATCH}/events", event_streams.BookBatchEventsView, "book-batch-events"),
     ("books", books.BooksView, "books"),
     (_BOOK, books.BookView, "book"),
     (f"{_BOOK}/plan", plan_views.BookPlanView, "book-plan"),
@@ -49,9 +49,9 @@ _VIEWS = (
     (f"{_FILE}/plot", file_views.BookFilePlotView, "book-file-plot"),
     ("keys", key_views.KeysView, "keys"),
     ("keys/<uuid:key_id>", key_views.KeyView, "key"),
-    ("groups", group_views.GroupsView, "groups"),
-    ("groups/<int:group_id>", group_views.GroupView, "group"),
-    ("permissions", group_views.PermissionsView, "permissions"),
+    ("groups", user_views.GroupsView, "groups"),
+    ("groups/<int:group_id>", user_views.GroupView, "group"),
+    ("permissions", user_views.PermissionsView, "permissions"),
     ("users", user_views.UsersView, "users"),
     ("users/<int:user_id>", user_views.UserView, "user"),
     ("review", review.ReviewView, "review"),
@@ -65,10 +65,9 @@ _VIEWS = (
     (_SEGMENT, segment_views.SegmentView, "job-segment"),
     (f"{_SEGMENT}/audio", segment_views.SegmentAudioView, "job-segment-audio"),
     (f"{_SEGMENT}/render", segment_views.SegmentRenderView, "job-segment-render"),
-    (f"{_SEGMENT}/choose", segment_views.SegmentChooseView, "job-segment-choose"),
     (f"{_JOB}/timestamps", segment_views.JobTimestampsView, "job-timestamps"),
     (f"{_JOB}/waveform", segment_views.JobWaveformView, "job-waveform"),
-    (f"{_JOB}/events", event_views.JobEventsView, "job-events"),
+    (f"{_JOB}/events", event_streams.JobEventsView, "job-events"),
     ("preview", preview_views.PreviewView, "preview"),
     ("lexicons", lexicons.LexiconsView, "lexicons"),
     ("lexicons/preview", preview_views.LexiconPreviewView, "lexicons-preview"),
@@ -88,6 +87,7 @@ _VIEWS = (
 )
 _ACTIONS = (
     ("job", _JOB, jobs.JOB_ACTIONS),
+    ("job-segment", _SEGMENT, segment_views.SEGMENT_ACTIONS),
     ("batch", _BATCH, batches.BATCH_ACTIONS),
     ("book", _BOOK, books.BOOK_ACTIONS),
     ("book-batch", _BOOK_BATCH, batches.BOOK_BATCH_ACTIONS),

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import F, Model, Q, QuerySet, Sum
+from django.db.models import F, Q, QuerySet, Sum
 from django.db.models.functions import Length
 from django.dispatch import receiver
 
@@ -47,13 +47,27 @@ def check_job(key: ApiKey, own: Q, *, chars: int, jobs: int = 1) -> None:
         return
     _lock(key)
     others = RenderJob.objects.filter(api_key=key, status__in=UNFINISHED).exclude(own)
-    if key.max_unfinished_jobs is not None:
-        _check_jobs(others.count(), jobs, key.max_unfinished_jobs)
-    if key.max_queued_chars is not None:
-        waiting = (Segment.Status.QUEUED, Segment.Status.CLAIMED)
-        segments = Segment.objects.filter(job__in=others, status__in=waiting)
-        queued = segments.aggregate(chars=Sum(Length("text")))["chars"] or 0
-        _check_chars(queued, chars, key.max_queued_chars)
+    most = key.max_unfinished_jobs
+    if most is not None and (unfinished := others.count()) + jobs > most:
+        raise _jobs_error(unfinished, jobs, most)
+    most = key.max_queued_chars
+    if most is None:
+        return
+    waiting = (Segment.Status.QUEUED, Segment.Status.CLAIMED)
+    segments = Segment.objects.filter(job__in=others, status__in=waiting)
+    queued = segments.aggregate(chars=Sum(Length("text")))["chars"] or 0
+    if queued + chars > most:
+        advice = (
+            "wait until more text is rendered"
+            if chars <= most
+            else "this job exceeds the limit even alone, so send shorter texts"
+        )
+        raise KeyLimitError(
+            "key_limit_chars",
+            f"This API key may have {most} queued characters. {queued} are queued and this job "
+            f"adds {chars}: {advice}.",
+            retry_after=RETRY_SECONDS if chars <= most else None,
+        )
 
 
 @receiver(clips_stored)
@@ -66,22 +80,20 @@ def check_voice_bytes(api_key: ApiKey | None, voice: Voice, **_: Any) -> None:
     Raises:
         KeyLimitError: key_limit_stored_bytes, 413.
     """
-    if api_key is None or api_key.max_stored_bytes is None:
-        return
-    _lock(api_key)
-    stored = bytes_of_user(api_key.user_id, also_voice=voice.pk)
-    if stored["total"] > api_key.max_stored_bytes:
-        raise KeyLimitError(
-            "key_limit_stored_bytes",
-            f"With this clip, {stored['total']} bytes would be stored ({in_words(stored)}), and "
-            f"this API key allows {api_key.max_stored_bytes}. Delete voices, jobs or books, or "
-            "send smaller clips.",
-            case="upload_above_limit",
-        )
+    check_upload_bytes(api_key, also_voice=voice.pk, what="clip", less="smaller clips")
 
 
-def check_upload_bytes(key: ApiKey | None) -> None:
+def check_upload_bytes(
+    key: ApiKey | None,
+    *,
+    also_voice: Any = None,
+    what: str = "file",
+    less: str = "a smaller file",
+) -> None:
     """Refuse an upload that is too many bytes; call it where its rows were just written.
+
+    Args:
+        also_voice: as of `bytes_of_user`.
 
     Raises:
         KeyLimitError: key_limit_stored_bytes, 413.
@@ -89,13 +101,13 @@ def check_upload_bytes(key: ApiKey | None) -> None:
     if key is None or key.max_stored_bytes is None:
         return
     _lock(key)
-    stored = bytes_of_user(key.user_id)
+    stored = bytes_of_user(key.user_id, also_voice=also_voice)
     if stored["total"] > key.max_stored_bytes:
         raise KeyLimitError(
             "key_limit_stored_bytes",
-            f"With this file, {stored['total']} bytes would be stored ({in_words(stored)}), and "
-            f"this API key allows {key.max_stored_bytes}. Delete voices, jobs or books, or "
-            "send a smaller file.",
+            f"With this {what}, {stored['total']} bytes would be stored ({in_words(stored)}), "
+            f"and this API key allows {key.max_stored_bytes}. Delete voices, jobs or books, or "
+            f"send {less}.",
             case="upload_above_limit",
         )
 
@@ -125,45 +137,22 @@ def _lock(key: ApiKey) -> None:
     ApiKey.objects.select_for_update(no_key=True).filter(pk=key.pk).first()
 
 
-def _check_jobs(unfinished: int, jobs: int, most: int) -> None:
-    if unfinished + jobs <= most:
-        return
+def _jobs_error(unfinished: int, jobs: int, most: int) -> KeyLimitError:
     adds = f", this batch adds {jobs}," if jobs > 1 else ""
     advice = "wait until one has ended, or cancel one"
-    if jobs > 1:
-        advice = (
-            "wait until more jobs have ended"
-            if jobs <= most
-            else "this batch exceeds the limit even alone, so send fewer items"
-        )
-    raise KeyLimitError(
+    if jobs > max(1, most):
+        advice = "this batch exceeds the limit even alone, so send fewer items"
+    elif jobs > 1:
+        advice = "wait until more jobs have ended"
+    return KeyLimitError(
         "key_limit_jobs",
         f"This API key has {unfinished} unfinished jobs{adds} and may have {most}; {advice}.",
         retry_after=RETRY_SECONDS if jobs <= most else None,
     )
 
 
-def _check_chars(queued: int, chars: int, most: int) -> None:
-    """Refuse more characters than there is room for; no time to wait is told where none helps."""
-    if queued + chars <= most:
-        return
-    fits = chars <= most
-    advice = (
-        "wait until more text is rendered"
-        if fits
-        else "this job exceeds the limit even alone, so send shorter texts"
-    )
-    raise KeyLimitError(
-        "key_limit_chars",
-        f"This API key may have {most} queued characters. {queued} are queued and this job "
-        f"adds {chars}: {advice}.",
-        retry_after=RETRY_SECONDS if fits else None,
-    )
-
-
 # What a user is answerable for. Takes are not among them: they are kept once for all who render
 # the same, and go with the last job that uses them.
-OWN_KINDS = ("clips", "exports", "book_files", "books")
 _WORDS = {
     "clips": "clips",
     "exports": "files of jobs and batches",
@@ -174,20 +163,19 @@ _WORDS = {
 
 def installation_bytes() -> dict[str, int]:
     """Return what is stored of all users, by kind, with the `total`."""
-    models: dict[str, type[Model]] = {
-        "exports": Export,
-        "book_files": BookFile,
-        "books": BookSource,
-        "takes": Take,
-        "clips": StoredClip,
-    }
-    rows: dict[str, QuerySet[Any]]
-    rows = {name: model._default_manager.all() for name, model in models.items()}
-    return _summed(rows | {"clips": StoredClip.objects.exclude(original_key="")})
+    return _sum_bytes(
+        {
+            "exports": Export.objects.all(),
+            "book_files": BookFile.objects.all(),
+            "books": BookSource.objects.all(),
+            "takes": Take.objects.all(),
+            "clips": StoredClip.objects.exclude(original_key=""),
+        }
+    )
 
 
 def bytes_of_user(user_id: int, *, also_voice: Any = None) -> dict[str, int]:
-    """Return what is stored of one user, by OWN_KINDS, with the `total`; four queries.
+    """Return what is stored of one user, by kind, with the `total`; four queries.
 
     Clips count once each, those of all versions of the user's voices and those that came with the
     user's jobs; files and books count that are the user's.
@@ -203,7 +191,7 @@ def bytes_of_user(user_id: int, *, also_voice: Any = None) -> dict[str, int]:
     # Two subqueries: one condition over both joins would look at every use of every clip.
     voices = StoredClip.objects.filter(own_voice).values("pk")
     jobs = StoredClip.objects.filter(own_job).values("pk")
-    return _summed(
+    return _sum_bytes(
         {
             "clips": StoredClip.objects.filter(Q(pk__in=voices) | Q(pk__in=jobs)).exclude(
                 original_key=""  # only its codes are left
@@ -222,11 +210,11 @@ def owned_by(user_id: int) -> Q:
 
 def in_words(stored: Mapping[str, int]) -> str:
     """Return in words what makes the bytes of a user."""
-    parts = [f"{stored[kind]} of {_WORDS[kind]}" for kind in OWN_KINDS if stored[kind]]
+    parts = [f"{stored[kind]} of {words}" for kind, words in _WORDS.items() if stored[kind]]
     return ", ".join(parts) or "nothing"
 
 
-def _summed(rows: Mapping[str, QuerySet[Any]]) -> dict[str, int]:
+def _sum_bytes(rows: Mapping[str, QuerySet[Any]]) -> dict[str, int]:
     found = {
         name: int(some.order_by().aggregate(size=Sum("size_bytes"))["size"] or 0)
         for name, some in rows.items()
@@ -270,55 +258,32 @@ def count_request(key: ApiKey) -> None:
         return
     now = time.time()
     minute = int(now // 60)
-    if _use_one(key.pk, minute, limit):
-        return
-    taken = 0 if _is_used_up(key.pk, minute) else _take_block(key.pk, minute, limit)
-    if taken:
-        _remember(key.pk, minute, left=taken - 1)  # one of them is this request
-        return
-    _remember(key.pk, minute, is_used_up=True)
-    raise KeyLimitError(
-        "key_limit_requests",
-        f"This API key has sent its {counted(limit, 'request')} of this minute; wait for "
-        "the next minute.",
-        retry_after=60 - int(now % 60),
-    )
+    with _minutes_lock:
+        known = _minutes.get(key.pk)
+        if known is None or (known.number, known.limit) != (minute, limit):
+            if len(_minutes) >= _MOST_REMEMBERED:
+                _minutes.clear()
+            _minutes[key.pk] = known = _Minute(minute, limit)
+        elif known.left:
+            known.left -= 1
+            return
+    taken = 0 if known.is_used_up else _take_block(key.pk, minute, limit)
+    with _minutes_lock:
+        known.left += max(0, taken - 1)  # one of them is this request
+        known.is_used_up |= not taken
+    if not taken:
+        raise KeyLimitError(
+            "key_limit_requests",
+            f"This API key has sent its {counted(limit, 'request')} of this minute; wait for "
+            "the next minute.",
+            retry_after=60 - int(now % 60),
+        )
 
 
 def forget_counts() -> None:
     """Forget what this process took, as a new process would begin."""
     with _minutes_lock:
         _minutes.clear()
-
-
-def _use_one(key: uuid.UUID, minute: int, limit: int) -> bool:
-    """Use one of the requests that were taken for this process; a changed limit starts anew."""
-    with _minutes_lock:
-        known = _minutes.get(key)
-        if known is None or (known.number, known.limit) != (minute, limit):
-            if len(_minutes) >= _MOST_REMEMBERED:
-                _minutes.clear()
-            _minutes[key] = _Minute(minute, limit)
-            return False
-        if known.left == 0:
-            return False
-        known.left -= 1
-        return True
-
-
-def _is_used_up(key: uuid.UUID, minute: int) -> bool:
-    with _minutes_lock:
-        known = _minutes.get(key)
-        return known is not None and known.number == minute and known.is_used_up
-
-
-def _remember(key: uuid.UUID, minute: int, *, left: int = 0, is_used_up: bool = False) -> None:
-    """Add what the database gave, unless the minute has ended meanwhile."""
-    with _minutes_lock:
-        known = _minutes.get(key)
-        if known is not None and known.number == minute:
-            known.left += left
-            known.is_used_up = known.is_used_up or is_used_up
 
 
 def _take_block(key: uuid.UUID, minute: int, limit: int) -> int:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import logging
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from django.core.files.storage import default_storage
-from django.db import close_old_connections, connection
 from django.db.models import Q
 
 from synth.jobs.removal import update_jobs
 from synth.models import LiveChunk, RenderJob, Segment
 from ttsweb import leases
+from ttsweb.http.asgi_ask import Rounds, Run
 from ttsweb.work import FILL_LIVE, enqueue_task
 
 WINDOW = 4  # segments that are looked up at once: the present one and those behind it
@@ -273,8 +271,6 @@ NOTE_SECONDS = 20.0
 LookUp = Callable[[Collection[uuid.UUID], Collection[int]], LiveRows]
 NoteListeners = Callable[[Collection[uuid.UUID]], object]
 
-logger = logging.getLogger(__name__)
-
 
 class Listener:
     """Hold what was found last for one listener."""
@@ -287,78 +283,70 @@ class Listener:
         self.changed = asyncio.Event()
 
 
-class LiveWatcher:
+class LiveWatcher(Rounds):
     """Keep the listeners' states fresh while there are any.
 
     Args:
-        look: blocking, called in one thread, as `note`.
+        look_up: blocking, called in one thread, as `note`.
         note_seconds: how often `note` is told who is listened to.
     """
 
+    thread_name = "live-look"
+    failure = "cannot look up the jobs of live listeners"
+
     def __init__(
-        self, look: LookUp = look_up, note: NoteListeners = keep_live, *, note_seconds: float
+        self, look_up: LookUp = look_up, note: NoteListeners = keep_live, *, note_seconds: float
     ) -> None:
-        self._look_up, self._note = look, note
+        super().__init__()
+        self._look_up, self._note = look_up, note
         self._note_seconds = min(NOTE_SECONDS, note_seconds)
+        self._noted_at = 0.0  # by the loop's clock
         self.listeners: set[Listener] = set()
-        self._rounds: asyncio.Task[None] | None = None
         self._soon = asyncio.Event()
+
+    @property
+    def is_wanted(self) -> bool:
+        return bool(self.listeners)
 
     def open(self, job_id: uuid.UUID) -> Listener:
         """Return a listener that is told of this job from now on."""
         listener = Listener(job_id)
         self.listeners.add(listener)
         self._soon.set()
-        if self._rounds is None or self._rounds.done():
-            self._rounds = asyncio.create_task(self._watch())
+        if self.start():
+            self._noted_at = asyncio.get_running_loop().time()
         return listener
 
     def look_soon(self) -> None:
         """Have the next look soon."""
         self._soon.set()
 
-    async def _watch(self) -> None:
-        """Look until nobody listens; the thread has one database connection."""
-        loop = asyncio.get_running_loop()
-        thread = ThreadPoolExecutor(1, thread_name_prefix="live-look")
-        noted_at = loop.time()
-        try:
-            while self.listeners:
-                self._soon.clear()
-                listeners = list(self.listeners)
-                new = {one.job_id for one in listeners if one.place is None}
-                places = [one.place for one in listeners if one.place is not None]
-                wanted = {pk for place in places for pk in place.window}
-                heard: set[uuid.UUID] = set()
-                if loop.time() - noted_at >= self._note_seconds:
-                    noted_at, heard = loop.time(), {one.job_id for one in listeners}
-                started = loop.time()
-                found = await loop.run_in_executor(thread, self._look, new, wanted, heard)
-                if found is not None:
-                    self._update(found, wanted, listeners)
-                await self._rest(REST_PER_LOOK * (loop.time() - started))
-        finally:
-            thread.submit(_close_connection)
-            thread.shutdown(wait=False)  # waiting here would hold up every other request
+    async def look(self, run: Run) -> None:
+        self._soon.clear()
+        listeners = list(self.listeners)
+        new = {one.job_id for one in listeners if one.place is None}
+        places = [one.place for one in listeners if one.place is not None]
+        wanted = {pk for place in places for pk in place.window}
+        now = asyncio.get_running_loop().time()
+        heard: set[uuid.UUID] = set()
+        if now - self._noted_at >= self._note_seconds:
+            self._noted_at, heard = now, {one.job_id for one in listeners}
+        found = await run(self._read, new, wanted, heard)
+        if found is not None:
+            self._update(found, wanted, listeners)
 
-    async def _rest(self, seconds: float) -> None:
+    async def rest(self, took: float) -> None:
         await asyncio.sleep(SOON_SECONDS)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(POLL_SECONDS, seconds)):
+            async with asyncio.timeout(max(POLL_SECONDS, REST_PER_LOOK * took)):
                 await self._soon.wait()
 
-    def _look(
+    def _read(
         self, new: Collection[uuid.UUID], wanted: Collection[int], heard: Collection[uuid.UUID]
-    ) -> LiveRows | None:
-        """Return what is there now; None while the database cannot be asked."""
-        try:
-            close_old_connections()
-            if heard:
-                self._note(heard)
-            return self._look_up(new, wanted)
-        except Exception:
-            logger.warning("cannot look up the jobs of live listeners", exc_info=True)
-            return None
+    ) -> LiveRows:
+        if heard:
+            self._note(heard)
+        return self._look_up(new, wanted)
 
     def _update(
         self, found: LiveRows, wanted: Collection[int], listeners: Collection[Listener]
@@ -374,8 +362,3 @@ class LiveWatcher:
                 one.is_gone = any(pk not in found.states for pk in asked)
                 one.states = found.states
             one.changed.set()
-
-
-def _close_connection() -> None:
-    """Close the watcher thread's connection; a server has few, and nobody listens now."""
-    connection.close()

@@ -7,11 +7,15 @@ never reaches the client.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
+
+from django.db import close_old_connections, connection
 
 # Set by views on the answer for unfinished work; the wrapper keeps that answer back.
 WAIT_HEADER = "TTS-Wait"
@@ -24,6 +28,8 @@ Send = Callable[[Message], Awaitable[None]]
 Result = TypeVar("Result")
 AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]  # Django's types are narrower than ASGI's
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass
 class Answer:
@@ -33,7 +39,6 @@ class Answer:
     said: str | None = None
 
     async def send_on(self, send: Send) -> None:
-        """Send the answer after all."""
         for message in self.messages:
             await send(message)
 
@@ -118,3 +123,62 @@ async def disconnected(receive: Receive) -> None:
     """Return once the client has closed the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+Run = Callable[..., Awaitable[Any]]  # of a blocking function with its arguments
+
+
+class Rounds:
+    """Look at something round after round while anybody wants that, for all of a process at once.
+
+    What blocks runs in one thread, so that one connection to the database is used.
+    """
+
+    thread_name: ClassVar[str]
+    failure: ClassVar[str]  # what the log says where the database cannot be asked
+
+    def __init__(self) -> None:
+        self._rounds: asyncio.Task[None] | None = None
+
+    @property
+    def is_wanted(self) -> bool:
+        raise NotImplementedError
+
+    async def look(self, run: Run) -> None:
+        """Do one round; `run` returns None where what it runs has failed."""
+        raise NotImplementedError
+
+    async def rest(self, took: float) -> None:
+        """Sleep until the next round; the last one took so many seconds."""
+        raise NotImplementedError
+
+    def start(self) -> bool:
+        """Begin, unless it goes on already; return whether this did."""
+        if self._rounds is not None and not self._rounds.done():
+            return False
+        self._rounds = asyncio.create_task(self._watch())
+        return True
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        thread = ThreadPoolExecutor(1, thread_name_prefix=self.thread_name)
+
+        def run(read: Callable[..., Any], *given: Any) -> Awaitable[Any]:
+            return loop.run_in_executor(thread, self._attempt, read, *given)
+
+        try:
+            while self.is_wanted:
+                started = loop.time()
+                await self.look(run)
+                await self.rest(loop.time() - started)
+        finally:
+            thread.submit(lambda: connection.close())  # that of the thread; a server has few
+            thread.shutdown(wait=False)  # waiting here would hold up every other request
+
+    def _attempt(self, read: Callable[..., Any], *given: Any) -> Any:
+        try:
+            close_old_connections()
+            return read(*given)
+        except Exception:
+            logger.warning(self.failure, exc_info=True)
+            return None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import UnionType
 from typing import Any
 
 from drf_spectacular.extensions import OpenApiSerializerFieldExtension
+from drf_spectacular.plumbing import resolve_type_hint
 from rest_framework import serializers
 from rest_framework.fields import empty
 from rest_framework.utils.html import is_html_input
@@ -17,7 +19,6 @@ class SelfDescribingField:
     """Mark a field that describes itself in the OpenAPI schema."""
 
     def describe(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
-        """Return the field's schema."""
         raise NotImplementedError
 
 
@@ -52,26 +53,26 @@ class ShownField(SelfDescribingField, serializers.Field[Any, Any, Any, Any]):
 
     Args:
         read: takes the row.
-        described: a field, a serializer or a schema that describes what is shown.
+        described: a field, a serializer, a schema or a type that describes what is shown.
     """
 
     def __init__(
         self,
         read: Callable[[Any], Any],
-        described: serializers.Field[Any, Any, Any, Any] | Mapping[str, Any] | None = None,
+        described: Any = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(source="*", read_only=True, **kwargs)
         self.read, self.described = read, described
 
     def to_representation(self, row: Any) -> Any:
-        """Return what is shown."""
         return self.read(row)
 
     def describe(self, auto_schema: Any, direction: Any) -> Any:
-        """Return the field's schema; a text where nothing else is said."""
         if isinstance(self.described, Mapping):
             return dict(self.described)
+        if isinstance(self.described, type | UnionType):
+            return resolve_type_hint(self.described)  # type: ignore[no-untyped-call]  # theirs
         described = self.described or serializers.CharField(help_text=self.help_text)
         return auto_schema._map_serializer_field(described, direction)
 
@@ -98,7 +99,6 @@ class PageSerializer(serializers.ListSerializer[Any]):
     """Rows of one page, of which the child looks up together what it shows."""
 
     def to_representation(self, data: Any) -> list[Any]:
-        """Return what is shown of each row."""
         rows = list(data)
         page: Any = self.child
         page.look_up(rows)

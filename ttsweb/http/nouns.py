@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, ClassVar, TypeVar
 
 from django.conf import settings
@@ -42,10 +42,67 @@ def accepted_headers(*located: int) -> list[OpenApiParameter]:
     ]
 
 
+def get_row(rows: QuerySet[Row], code: str, sentence: str, **ids: Any) -> Row:
+    """Return the row with these ids, or raise the 404 with this code and sentence."""
+    row = rows.filter(**ids).first()
+    if row is None:
+        raise ApiProblem(404, code, sentence)
+    return row
+
+
 def file_responses(media_type: str, *statuses: int) -> dict[Any, Any]:
-    """Return the answers of an operation that sends a stored file."""
     binary = {(status, media_type): OpenApiTypes.BINARY for status in (200, 206)}
     return {**binary, **problems(*statuses)}
+
+
+def operation(
+    operation_id: str,
+    answers: Any,
+    *statuses: int,
+    query: type[serializers.Serializer[Any]] | Sequence[str] = (),
+    is_conditional: bool = False,
+    parameters: Sequence[Any] = (),
+    **described: Any,
+) -> Callable[[Any], Any]:
+    """Describe a method of a view by its docstring, and refuse what its query may not have.
+
+    Args:
+        answers: the serializer of a 200, the media type of a stored file, or answers by status.
+        statuses: of errors beside 400 and 401.
+        query: the names that the query may have, or what reads it for the method's `query`.
+        is_conditional: the answer gets an ETag, and whoever has it a 304.
+        described: as `extend_schema` takes it.
+    """
+    reader = query if isinstance(query, type) else None
+    more = [*parameters, *([] if reader is None else [reader])]
+    if isinstance(answers, str):
+        more.append(RANGE)
+        answers = file_responses(answers)
+    elif not isinstance(answers, dict):
+        answers = {200: answers}
+    if is_conditional:
+        more += CONDITIONAL_PARAMETERS
+        answers = {**answers, **UNCHANGED}
+
+    def decorate(method: Callable[..., Any]) -> Any:
+        @extend_schema(
+            operation_id=operation_id,
+            parameters=more,
+            responses={**answers, **problems(400, 401, *statuses)},
+            **described,
+        )
+        @wraps(method)
+        def handle(view: APIView, request: Request, **ids: Any) -> Any:
+            if reader is None:
+                check_query(request, query)  # type: ignore[arg-type]  # names, as it is no reader
+            else:
+                ids["query"] = read_query(request, reader, context={"is_form": True})
+            answer = method(view, request, **ids)
+            return conditional(request, answer) if is_conditional else answer
+
+        return handle
+
+    return decorate
 
 
 class WaitSerializer(serializers.Serializer[Any]):
@@ -60,11 +117,9 @@ class WaitSerializer(serializers.Serializer[Any]):
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Add that there is no wait where none was asked for."""
-        return {"wait": 0.0} | attrs
+        return NO_WAIT | attrs
 
     def validate_wait(self, value: str) -> float:
-        """Return the seconds, cut to the most that is allowed."""
         try:
             seconds = float(value) if value.isascii() and "_" not in value else math.nan
         except ValueError:
@@ -74,8 +129,10 @@ class WaitSerializer(serializers.Serializer[Any]):
         return min(seconds, settings.MAX_WAIT_SECONDS)
 
 
+NO_WAIT = {"wait": 0.0}
+
+
 def read_body(request: Request, reader: type[serializers.BaseSerializer[Any]], **given: Any) -> Any:
-    """Return the validated body of a request that takes no query."""
     check_query(request, ())
     serializer = reader(data=request.data, **given)
     serializer.is_valid(raise_exception=True)
@@ -83,7 +140,6 @@ def read_body(request: Request, reader: type[serializers.BaseSerializer[Any]], *
 
 
 def read_query(request: Request, reader: type[serializers.Serializer[Any]], **given: Any) -> Any:
-    """Return the validated query of a request that takes no other parameters."""
     serializer = reader(data=request.query_params.dict(), **given)
     check_query(request, serializer.fields)
     serializer.is_valid(raise_exception=True)
@@ -99,17 +155,33 @@ class ListView(generics.ListAPIView[Row]):
     """The rows that a user may see, a page at a time; `list_rows` makes its GET.
 
     Attributes:
+        lists: the first arguments of `list_rows`, and the statuses, where that is not called.
         filters: read the query's filters as conditions on the rows.
+        is_conditional: with an ETag, and a 304 to whoever has it.
     """
 
+    lists: ClassVar[tuple[Any, ...]] = ()
     filters: ClassVar[Filters | None] = None
+    is_conditional: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if cls.lists:
+            operation_id, does, *statuses = cls.lists
+            shown: Any = cls.serializer_class
+            cls.get = list_rows(  # type: ignore[method-assign]  # DRF's own lists without checks
+                operation_id,
+                does,
+                shown,
+                *statuses,
+                filters=cls.filters,
+                is_conditional=cls.is_conditional,
+            )
 
     def rows(self) -> QuerySet[Row]:
-        """Return the rows that the user may see."""
         raise NotImplementedError
 
     def get_queryset(self) -> QuerySet[Row]:
-        """Return the rows that the query's filters let through."""
         if getattr(self, "swagger_fake_view", False):
             model: type[Row] = self.serializer_class.Meta.model  # type: ignore[union-attr]
             return model._default_manager.none()
@@ -118,7 +190,6 @@ class ListView(generics.ListAPIView[Row]):
         return self.rows_that(read_condition(self.request, self.filters))
 
     def rows_that(self, condition: Q) -> QuerySet[Row]:
-        """Return the rows that meet a condition."""
         return self.rows().filter(condition)
 
 
@@ -139,24 +210,18 @@ def list_rows(
     """
     known = (*PAGE_PARAMETERS, *(filters().fields if filters is not None else ()))
 
-    @extend_schema(
-        operation_id=operation_id,
+    @operation(
+        operation_id,
+        serializer(many=True),
+        *statuses,
+        query=known,
+        is_conditional=is_conditional,
+        parameters=[] if filters is None else [filters],
         description=does,
-        parameters=[
-            *([] if filters is None else [filters]),
-            *(CONDITIONAL_PARAMETERS if is_conditional else []),
-        ],
-        responses={
-            200: serializer(many=True),
-            **(UNCHANGED if is_conditional else {}),
-            **problems(400, 401, *statuses),
-        },
     )
-    def get(self: ListView[Any], request: Request, *args: Any, **kwargs: Any) -> Response:
-        check_query(request, known)
+    def get(view: ListView[Any], request: Request, **ids: Any) -> Response:
         check_not_repeated(request)
-        answer = self.list(request, *args, **kwargs)
-        return conditional(request, answer) if is_conditional else answer
+        return view.list(request, **ids)
 
     return get
 
@@ -180,11 +245,9 @@ class Noun:
     scope: str = "jobs"
 
     def describe(self, request: Request, row: Any) -> Any:
-        """Return what an answer says of a row."""
         return self.serializer(row, context={"request": request, "user": request.user}).data
 
     def shown(self, request: Request, *ids: Any) -> Response:
-        """Return a row as it is now."""
         return Response(self.describe(request, self.find(request, *ids)))
 
     def getter(
@@ -202,23 +265,20 @@ class Noun:
             is_conditional: as `poll` without waiting: with an ETag, and a 304 to whoever has it.
             may_wait: as `poll`.
         """
-        is_conditional |= may_wait
-        waits = [WaitSerializer] if may_wait else []
 
-        @extend_schema(
-            operation_id=operation_id,
+        @operation(
+            operation_id,
+            self.serializer,
+            *(404, *statuses),
+            query=WaitSerializer if may_wait else (),
+            is_conditional=is_conditional or may_wait,
             description=does,
-            parameters=[*waits, *CONDITIONAL_PARAMETERS] if is_conditional else [],
-            responses={
-                200: self.serializer,
-                **(UNCHANGED if is_conditional else {}),
-                **problems(400, 401, 404, *statuses),
-            },
         )
-        def get(view: APIView, request: Request, **ids: Any) -> Response:
-            if is_conditional:
-                return self.poll(request, *ids.values(), may_wait=may_wait)
-            check_query(request, ())
+        def get(
+            view: APIView, request: Request, query: Mapping[str, float] = NO_WAIT, **ids: Any
+        ) -> Response:
+            if is_conditional or may_wait:
+                return self.poll(request, *ids.values(), seconds=query["wait"])
             return self.shown(request, *ids.values())
 
         return get
@@ -243,15 +303,15 @@ class Noun:
         """
         serializer = shown_by or self.serializer
 
-        @extend_schema(
-            operation_id=operation_id,
-            description=does,
-            request=body,
+        @operation(
+            operation_id,
+            {201: serializer},
+            *(415, *statuses),
             parameters=[OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201])],
-            responses={201: serializer, **problems(400, 401, 415, *statuses)},
+            request=body,
+            description=does,
         )
         def post(view: APIView, request: Request, **ids: Any) -> Response:
-            check_query(request, ())
             parents = [] if within is None else [within(request, *ids.values())]
             row = make(request, read_body(request, body), *parents)
             describe = serializer(row, context={"request": request, "user": request.user}).data
@@ -278,14 +338,16 @@ class Noun:
             is_partial: fields that are needed to make a row are not needed to change it.
         """
 
-        @extend_schema(
-            operation_id=operation_id,
+        asked = body(partial=True) if is_partial else body
+
+        @operation(
+            operation_id,
+            self.serializer,
+            *(404, 415, *statuses),
+            request=asked,
             description=does,
-            request=body(partial=True) if is_partial else body,
-            responses={200: self.serializer, **problems(400, 401, 404, 415, *statuses)},
         )
         def patch(view: APIView, request: Request, **ids: Any) -> Response:
-            check_query(request, ())
             row = (find or self.find)(request, *ids.values())
             change(request, row, read_body(request, body, partial=is_partial))
             return self.shown(request, *ids.values())
@@ -300,39 +362,29 @@ class Noun:
         *statuses: int,
         find: Callable[..., Any] | None = None,
     ) -> Any:
-        """Return the DELETE of one row."""
-
-        @extend_schema(
-            operation_id=operation_id,
-            description=does,
-            responses={204: None, **problems(400, 401, 404, *statuses)},
-        )
+        @operation(operation_id, {204: None}, 404, *statuses, description=does)
         def handle(view: APIView, request: Request, **ids: Any) -> Response:
-            check_query(request, ())
             delete((find or self.find)(request, *ids.values()))
             return Response(status=204)
 
         return handle
 
-    def poll(self, request: Request, *ids: Any, may_wait: bool = True) -> Response:
-        """Return a row, or a 304; with `wait`, `JobWait` keeps the answer of an open one back."""
-        seconds = read_query(request, WaitSerializer)["wait"] if may_wait else 0
-        if not may_wait:
-            check_query(request, ())
+    def poll(self, request: Request, *ids: Any, seconds: float) -> Response:
+        """Return a row; where seconds are given, `JobWait` keeps the answer of an open one back."""
         row = self.find(request, *ids)
         answer = Response(self.describe(request, row))
         if self.is_open(row):
             answer["Retry-After"] = str(POLL_SECONDS)
             if seconds > 0:
                 answer[WAIT_HEADER] = str(seconds)
-        return conditional(request, answer)
+        return answer
 
-    def answer(self, request: Request, row_id: uuid.UUID, *, status: int | None = None) -> Response:
+    def answer(self, request: Request, *ids: Any, status: int | None = None) -> Response:
         """Return a row; without a status as work that goes on (202), or that has ended (200)."""
-        row = self.find(request, row_id)
+        row = self.find(request, *ids)
         is_open = status == 202 or self.is_open(row)
         answer = Response(self.describe(request, row), status=status or (202 if is_open else 200))
-        answer["Location"] = reverse(self.route, args=[row_id])
+        answer["Location"] = reverse(self.route, args=ids)
         if is_open:
             answer["Retry-After"] = str(POLL_SECONDS)
         return answer
@@ -359,28 +411,22 @@ class Noun:
         class ActionView(APIView):
             write_scopes = (noun.scope,)
 
-            @extend_schema(
-                operation_id=operation_id,
-                description=does,
-                request=body,
+            @operation(
+                operation_id,
+                {202 if is_accepted else 200: noun.serializer},
+                *(404, *statuses),
                 parameters=accepted_headers(200) if is_accepted else [],
-                responses={
-                    202 if is_accepted else 200: noun.serializer,
-                    **problems(400, 401, 404, *statuses),
-                },
+                request=body,
+                description=does,
             )
-            def post(self, request: Request, **ids: uuid.UUID) -> Response:
-                check_query(request, ())
+            def post(self, request: Request, **ids: Any) -> Response:
                 if body is None:
                     check_no_fields(request)
-                (row_id,) = ids.values()
-                row = noun.find(request, row_id)
+                row = noun.find(request, *ids.values())
                 act(request, row, {} if body is None else read_body(request, body))
-                return (
-                    noun.answer(request, row_id, status=202)
-                    if is_accepted
-                    else noun.shown(request, row_id)
-                )
+                if is_accepted:
+                    return noun.answer(request, *ids.values(), status=202)
+                return noun.shown(request, *ids.values())
 
         return ActionView.as_view()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from rest_framework import exceptions
@@ -65,29 +64,20 @@ class KeyPermission(IsAuthenticated):
         key = key_of(request)
         is_served = hasattr(view, str(request.method).lower())  # else it is going to be a 405
         if key is not None and is_served:
-            _check_scopes(key, _scopes_for(request, view))
+            is_read = request.method in SAFE_METHODS
+            default = (ApiKey.Scope.READ,) if is_read else (ApiKey.Scope.ADMIN,)
+            needed = getattr(view, "read_scopes" if is_read else "write_scopes", default)
+            if not set(needed) & set(key.scopes):
+                raise ApiProblem(
+                    403,
+                    "scope_missing",
+                    f"This API key lacks the scope {str(needed[0])!r}; it has: "
+                    f"{', '.join(key.scopes) or 'none'}. Use another key, or have the scope "
+                    "added in the admin at “API keys”.",
+                )
         return True
 
 
 def key_of(request: Request) -> ApiKey | None:
     """Return the API key of a request; None where a session opened it."""
     return request.auth if isinstance(request.auth, ApiKey) else None
-
-
-def _scopes_for(request: Request, view: Any) -> Sequence[str]:
-    """Return the scopes of which a key needs one."""
-    if request.method in SAFE_METHODS:
-        return getattr(view, "read_scopes", (ApiKey.Scope.READ,))
-    return getattr(view, "write_scopes", (ApiKey.Scope.ADMIN,))
-
-
-def _check_scopes(key: ApiKey, needed: Sequence[str]) -> None:
-    """Refuse a key that has none of these scopes."""
-    if not set(needed) & set(key.scopes):
-        has = ", ".join(key.scopes) or "none"
-        raise ApiProblem(
-            403,
-            "scope_missing",
-            f"This API key lacks the scope {str(needed[0])!r}; it has: {has}. Use another "
-            "key, or have the scope added in the admin at “API keys”.",
-        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +10,6 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.utils import timezone
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -22,15 +20,17 @@ from synth.api.accounts.authentication import key_of
 from synth.api.fields import NOT_BLANK, StrictNumberField, StrictTextField
 from synth.models import ApiKey, default_scopes
 from ttsweb.http.api import ApiProblem, StrictSerializer
-from ttsweb.http.nouns import ListView, Noun, list_rows
+from ttsweb.http.fields import ShownField
+from ttsweb.http.nouns import ListView, Noun, get_row
 from ttsweb.rights import LIMITS
 
 _MOST = dict.fromkeys(LIMITS, 2**31 - 1) | {"max_stored_bytes": 2**63 - 1}
+_WORDS = {"max_stored_bytes": "most stored bytes of clips, finished files and uploaded books"}
 STATES = ("active", "expired", "revoked")
 
 
-def _limit(name: str, words: str = "") -> StrictNumberField:
-    words = words or str(ApiKey._meta.get_field(name).verbose_name)  # type: ignore[union-attr]
+def _limit_field(name: str) -> StrictNumberField:
+    words = _WORDS.get(name, ApiKey._meta.get_field(name).verbose_name)  # type: ignore[union-attr]
     return StrictNumberField(
         low=0,
         high=_MOST[name],
@@ -44,7 +44,7 @@ def _limit(name: str, words: str = "") -> StrictNumberField:
 class KeyUpdateSerializer(StrictSerializer):
     """Changes of a key; fields that are left out do not change."""
 
-    name = StrictTextField(max_length=100, required=False, pattern=NOT_BLANK)
+    name = StrictTextField(max_length=100, pattern=NOT_BLANK)
     scopes = serializers.ListField(
         child=serializers.ChoiceField(choices=ApiKey.Scope.choices),
         required=False,
@@ -57,25 +57,20 @@ class KeyUpdateSerializer(StrictSerializer):
         allow_null=True,
         help_text="The time at which the key stops working; null: never.",
     )
-    max_queued_chars = _limit("max_queued_chars")
-    max_unfinished_jobs = _limit("max_unfinished_jobs")
-    max_requests_per_minute = _limit("max_requests_per_minute")
-    max_stored_bytes = _limit(
-        "max_stored_bytes", "most stored bytes of clips, finished files and uploaded books"
-    )
+    max_queued_chars = _limit_field("max_queued_chars")
+    max_unfinished_jobs = _limit_field("max_unfinished_jobs")
+    max_requests_per_minute = _limit_field("max_requests_per_minute")
+    max_stored_bytes = _limit_field("max_stored_bytes")
 
     def validate_name(self, value: str) -> str:
-        """Return the name without blanks around it."""
         if not value.strip():
             raise serializers.ValidationError("Say what the key is for.", code="blank")
         return value.strip()
 
     def validate_scopes(self, value: list[str]) -> list[str]:
-        """Return the scopes, each once and in their order."""
         return [scope for scope in ApiKey.Scope.values if scope in value]
 
     def validate_expires_at(self, value: Any) -> Any:
-        """Refuse a moment that is over."""
         if value is not None and value <= timezone.now():
             raise serializers.ValidationError(
                 "This time is in the past; choose a later one.", code="in_the_past"
@@ -86,7 +81,6 @@ class KeyUpdateSerializer(StrictSerializer):
 class KeyCreateSerializer(KeyUpdateSerializer):
     """A key to create."""
 
-    name = StrictTextField(max_length=100, pattern=NOT_BLANK)
     user = StrictTextField(
         max_length=150,
         required=False,
@@ -97,12 +91,19 @@ class KeyCreateSerializer(KeyUpdateSerializer):
     )
 
 
+def _state_of(key: ApiKey) -> str:
+    if key.revoked_at is not None:
+        return "revoked"
+    is_over = key.expires_at is not None and key.expires_at <= timezone.now()
+    return "expired" if is_over else "active"
+
+
 class KeySerializer(serializers.ModelSerializer[ApiKey]):
     """A key, without its secret."""
 
     user = serializers.CharField(source="user.username")
     scopes = serializers.ListField(child=serializers.ChoiceField(choices=ApiKey.Scope.choices))
-    state = serializers.SerializerMethodField()
+    state = ShownField(_state_of, help_text=f"One of {', '.join(STATES)}.")
 
     class Meta:
         model = ApiKey
@@ -111,14 +112,6 @@ class KeySerializer(serializers.ModelSerializer[ApiKey]):
             "last_used_at", "expires_at", "revoked_at",
         )  # fmt: skip
         read_only_fields = fields
-
-    @extend_schema_field(serializers.CharField(help_text=f"One of {', '.join(STATES)}."))
-    def get_state(self, key: ApiKey) -> str:
-        """Return whether it opens anything."""
-        if key.revoked_at is not None:
-            return "revoked"
-        is_over = key.expires_at is not None and key.expires_at <= timezone.now()
-        return "expired" if is_over else "active"
 
 
 class NewKeySerializer(KeySerializer):
@@ -143,10 +136,8 @@ def visible_keys(request: Request) -> QuerySet[ApiKey]:
 
 
 def _find(request: Request, key_id: uuid.UUID) -> ApiKey:
-    row = visible_keys(request).filter(pk=key_id).first()
-    if row is None:
-        raise ApiProblem(404, "key_not_found", "No API key of yours has this id.")
-    return row
+    keys = visible_keys(request)
+    return get_row(keys, "key_not_found", "No API key of yours has this id.", pk=key_id)
 
 
 def _find_in_reach(request: Request, key_id: uuid.UUID) -> ApiKey:
@@ -244,16 +235,13 @@ def _check_no_more(own: ApiKey | None, wanted: Mapping[str, Any], *, is_new: boo
             "An API key with limits cannot create keys or change limits. Use a key without "
             "limits, or the admin.",
         )
-    if own.expires_at is not None and (is_new or "expires_at" in wanted):
-        _check_expiry(own.expires_at, wanted.get("expires_at"))
-
-
-def _check_expiry(own: dt.datetime, wanted: dt.datetime | None) -> None:
-    if wanted is None or wanted > own:
+    ends, end = own.expires_at, wanted.get("expires_at")
+    if ends and (is_new or "expires_at" in wanted) and (end is None or end > ends):
         raise ApiProblem(
             403,
             "expiry_not_yours",
-            f"This API key expires at {own.isoformat()}; set `expires_at` to that time or earlier.",
+            f"This API key expires at {ends.isoformat()}; set `expires_at` to that time or "
+            "earlier.",
             attr="expires_at",
         )
 
@@ -263,20 +251,18 @@ KEY = Noun("key", KeySerializer, _find)
 
 class KeysView(ListView[ApiKey]):
     write_scopes = _WRITE_SCOPES
+    lists = ("list_keys", "List keys, newest first, with revoked keys.")
     serializer_class = KeySerializer
 
     def rows(self) -> QuerySet[ApiKey]:
         return visible_keys(self.request)
 
-    def finalize_response(
-        self, request: Request, response: Response, *args: Any, **kwargs: Any
-    ) -> Response:
+    def finalize_response(self, request: Request, response: Response, **ids: Any) -> Response:
         """Keep the secret of a new key out of all caches."""
         if response.status_code == 201:
             response["Cache-Control"] = "no-store"
-        return super().finalize_response(request, response, *args, **kwargs)
+        return super().finalize_response(request, response, **ids)
 
-    get = list_rows("list_keys", "List keys, newest first, with revoked keys.", KeySerializer)
     post = KEY.maker(
         "create_key",
         "Create a key; only this answer shows the secret.",

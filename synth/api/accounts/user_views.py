@@ -1,8 +1,12 @@
-"""Serve users over REST, to superusers; a key needs the scope `admin` for all of it."""
+"""Serve users, groups and the names of permissions over REST, to superusers.
+
+A key needs the scope `admin` for all of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from django.contrib.auth import get_user_model
@@ -12,16 +16,16 @@ from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.core.exceptions import ValidationError as DjangoValidationError
 from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
-from django.db.models import QuerySet
+from django.db.models import Count, QuerySet
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from synth.api.fields import StrictTextField
+from synth.api.fields import NOT_BLANK, StrictTextField
 from synth.models import ApiKey
 from ttsweb.http.api import ApiProblem, StrictSerializer
 from ttsweb.http.fields import ShownField, StrictBooleanField
-from ttsweb.http.nouns import ListView, Noun, list_rows
+from ttsweb.http.nouns import ListView, Noun, get_row
 from ttsweb.http.pagination import CreatedCursorPagination
 
 MAX_PERMISSIONS = 500
@@ -55,7 +59,6 @@ class PermissionsField(serializers.ListField):
         return found
 
     def to_representation(self, data: Any) -> list[str]:
-        """Return the names of a row's permissions, in order."""
         return sorted(name_of(permission) for permission in data.all())
 
 
@@ -66,7 +69,7 @@ def name_of(permission: Permission) -> str:
 
 _USERNAME = r"^[\w.@+-]+$"
 _EMAIL = {"anyOf": [{"maxLength": 0}, {"format": "email"}]}
-LARGEST_ID = 2**31 - 1  # of the column
+_MAX_NAME_CHARS = 150
 _OWN_RIGHTS = ("is_active", "is_staff", "is_superuser")
 
 
@@ -74,7 +77,7 @@ class UserUpdateSerializer(StrictSerializer):
     """Changes of a user; fields that are left out do not change."""
 
     username = StrictTextField(
-        max_length=150, required=False, pattern=_USERNAME, validators=[UnicodeUsernameValidator()]
+        max_length=_MAX_NAME_CHARS, pattern=_USERNAME, validators=[UnicodeUsernameValidator()]
     )
     password = StrictTextField(
         max_length=1000,
@@ -87,8 +90,8 @@ class UserUpdateSerializer(StrictSerializer):
     )
     is_staff = StrictBooleanField(required=False, help_text="May log in to the admin.")
     is_superuser = StrictBooleanField(required=False, help_text="May see and change everything.")
-    first_name = StrictTextField(max_length=150, required=False)
-    last_name = StrictTextField(max_length=150, required=False)
+    first_name = StrictTextField(max_length=_MAX_NAME_CHARS, required=False)
+    last_name = StrictTextField(max_length=_MAX_NAME_CHARS, required=False)
     email = StrictTextField(
         max_length=254,
         required=False,
@@ -96,7 +99,7 @@ class UserUpdateSerializer(StrictSerializer):
         help_text="An e-mail address, or an empty text. The server sends no mail to it.",
     )
     groups = serializers.ListField(
-        child=StrictTextField(max_length=150), required=False, max_length=100
+        child=StrictTextField(max_length=_MAX_NAME_CHARS), required=False, max_length=100
     )
     permissions = PermissionsField(
         required=False,
@@ -107,13 +110,11 @@ class UserUpdateSerializer(StrictSerializer):
     )
 
     def validate_username(self, value: str) -> str:
-        """Refuse an empty name."""
         if not value:
             raise serializers.ValidationError("Give the user a name.", code="blank")
         return value
 
     def validate_email(self, value: str) -> str:
-        """Refuse what the admin would refuse as an address."""
         if value:
             try:
                 validate_email(value)
@@ -123,7 +124,6 @@ class UserUpdateSerializer(StrictSerializer):
         return value
 
     def validate_password(self, value: str) -> str:
-        """Refuse a password that the admin would refuse."""
         try:
             validate_password(value)
         except DjangoValidationError as error:
@@ -131,7 +131,6 @@ class UserUpdateSerializer(StrictSerializer):
         return value
 
     def validate_groups(self, value: list[str]) -> list[Group]:
-        """Return the groups of these names."""
         found = list(Group.objects.filter(name__in=value))
         unknown = sorted(set(value) - {group.name for group in found})
         if unknown:
@@ -144,10 +143,6 @@ class UserUpdateSerializer(StrictSerializer):
 
 class UserCreateSerializer(UserUpdateSerializer):
     """A user to create. A user without a password cannot log in, but can have API keys."""
-
-    username = StrictTextField(
-        max_length=150, pattern=_USERNAME, validators=[UnicodeUsernameValidator()]
-    )
 
 
 class UserSerializer(serializers.ModelSerializer[User]):
@@ -217,38 +212,34 @@ def _users() -> QuerySet[User]:
 
 
 def _find(request: Request, user_id: int) -> User:
-    user = _users().filter(pk=user_id).first() if user_id <= LARGEST_ID else None
-    if user is None:
-        raise ApiProblem(404, "user_not_found", "There is no user with this id.")
-    return user
+    return get_row(_users(), "user_not_found", "There is no user with this id.", pk=user_id)
+
+
+@contextmanager
+def _unique(attr: str, code: str, sentence: str) -> Iterator[None]:
+    """Write in a transaction; a name that another row has is a 409."""
+    try:
+        with transaction.atomic():
+            yield
+    except IntegrityError as error:
+        raise ApiProblem(409, code, sentence, attr=attr) from error
 
 
 def _save(user: User, fields: Mapping[str, Any]) -> User:
-    """Set and save columns, password, groups and permissions, and return the row as it is now.
-
-    Raises:
-        ApiProblem: 409 username_taken.
-    """
+    """Set and save columns, password, groups and permissions, and return the row as it is now."""
     columns = [name for name in fields if name not in ("password", "groups", "permissions")]
     for name in columns:
         setattr(user, name, fields[name])
     if "password" in fields:
         user.set_password(fields["password"])
         columns.append("password")
-    try:
-        with transaction.atomic():
-            user.save(update_fields=None if user.pk is None else columns)
-            if "groups" in fields:
-                user.groups.set(fields["groups"])
-            if "permissions" in fields:
-                user.user_permissions.set(fields["permissions"])
-    except IntegrityError as error:
-        raise ApiProblem(
-            409,
-            "username_taken",
-            "Another user has this name; choose another name.",
-            attr="username",
-        ) from error
+    taken = "Another user has this name; choose another name."
+    with _unique("username", "username_taken", taken):
+        user.save(update_fields=None if user.pk is None else columns)
+        if "groups" in fields:
+            user.groups.set(fields["groups"])
+        if "permissions" in fields:
+            user.user_permissions.set(fields["permissions"])
     return _users().get(pk=user.pk)
 
 
@@ -266,13 +257,13 @@ USER = Noun("user", UserSerializer, _find)
 
 
 class UsersView(SuperuserView, ListView[User]):
+    lists = ("list_users", "List users, oldest first.", 403)
     serializer_class = UserSerializer
     pagination_class = UserCursorPagination
 
     def rows(self) -> QuerySet[User]:
         return _users()
 
-    get = list_rows("list_users", "List users, oldest first.", UserSerializer, 403)
     post = USER.maker("create_user", "Create a user.", _make, UserCreateSerializer, 403, 409)
 
 
@@ -292,4 +283,115 @@ class UserView(SuperuserView):
         User.delete,
         *(403, 409),
         find=_find_other,
+    )
+
+
+class GroupUpdateSerializer(StrictSerializer):
+    """Changes of a group; fields that are left out do not change."""
+
+    name = StrictTextField(max_length=_MAX_NAME_CHARS, pattern=NOT_BLANK)
+    permissions = PermissionsField(
+        required=False,
+        help_text="What the group's users may do in the admin; replaces the whole list.",
+    )
+
+    def validate_name(self, value: str) -> str:
+        if not value.strip():
+            raise serializers.ValidationError("Give the group a name.", code="blank")
+        return value.strip()
+
+
+class GroupCreateSerializer(GroupUpdateSerializer):
+    """A group to create."""
+
+
+class GroupSerializer(serializers.ModelSerializer[Group]):
+    """A group, its permissions and the number of its users."""
+
+    permissions = PermissionsField(read_only=True)
+    users = serializers.IntegerField(source="num_users", read_only=True)
+
+    class Meta:
+        model = Group
+        fields = ("id", "name", "permissions", "users")
+        read_only_fields = fields
+
+
+class PermissionSerializer(serializers.Serializer[Permission]):
+    """A permission: its name for requests, and its description."""
+
+    permission = ShownField(name_of, help_text="Return `app.codename`.")
+    name = serializers.CharField()
+
+
+class PermissionCursorPagination(UserCursorPagination):
+    """In the order of the rows; `?limit=` from 1 to 200, all that there are unless it is given."""
+
+    page_size = 200
+
+
+def _groups() -> QuerySet[Group]:
+    groups = Group.objects.annotate(num_users=Count("user", distinct=True))
+    return groups.prefetch_related("permissions__content_type")
+
+
+def _find_group(request: Request, group_id: int) -> Group:
+    return get_row(_groups(), "group_not_found", "There is no group with this id.", pk=group_id)
+
+
+def _save_group(group: Group, fields: Mapping[str, Any]) -> Group:
+    """Set and save name and permissions, and return the row as it is now."""
+    with _unique("name", "group_name_taken", "Another group has this name; choose another name."):
+        if "name" in fields:
+            group.name = fields["name"]
+            group.save()
+        if "permissions" in fields:
+            group.permissions.set(fields["permissions"])
+    return _groups().get(pk=group.pk)
+
+
+GROUP = Noun("group", GroupSerializer, _find_group)
+
+
+class PermissionsView(SuperuserView, ListView[Permission]):
+    lists = ("list_permissions", "List permissions with the names that groups and users take.", 403)
+    serializer_class = PermissionSerializer
+    pagination_class = PermissionCursorPagination
+
+    def rows(self) -> QuerySet[Permission]:
+        return Permission.objects.select_related("content_type")
+
+
+class GroupsView(SuperuserView, ListView[Group]):
+    lists = ("list_groups", "List groups, oldest first.", 403)
+    serializer_class = GroupSerializer
+    pagination_class = UserCursorPagination
+
+    def rows(self) -> QuerySet[Group]:
+        return _groups()
+
+    post = GROUP.maker(
+        "create_group",
+        "Create a group; assign users to it with PATCH /api/v1/users/{id}.",
+        lambda request, asked: _save_group(Group(), asked),
+        GroupCreateSerializer,
+        *(403, 409),
+    )
+
+
+class GroupView(SuperuserView):
+    get = GROUP.getter("get_group", "Return a group.", 403)
+    patch = GROUP.changer(
+        "update_group",
+        "Change a group's name or permissions; they apply from its users' next request on.",
+        lambda request, group, asked: _save_group(group, asked),
+        GroupUpdateSerializer,
+        *(403, 409),
+    )
+    delete = GROUP.deleter(
+        "delete_group",
+        "Delete a group.\n\nIts users are kept, without the permissions that only this group gave "
+        "them.",
+        Group.delete,
+        403,
     )

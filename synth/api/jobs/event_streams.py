@@ -1,7 +1,6 @@
-"""Go on with `GET /api/v1/jobs/{id}/events` outside Django, without a thread for each stream.
+"""Serve what happens to a job, a batch or a batch of books, without a thread for each stream.
 
-Those of batches, `/api/v1/batches/{id}/events` and `/api/v1/book-batches/{id}/events`, go on in the
-same way.
+That is `/api/v1/jobs/{id}/events`, and the same below `batches` and `book-batches`.
 
 Django's view decides who may listen, tells what is new so far, and says by a header what the client
 has seen with that. From there on one query per round looks at all jobs of all streams of the
@@ -11,22 +10,28 @@ process. Without this wrapper an answer ends after what is new so far, and the c
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import uuid
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from django.db import close_old_connections, connection
+from django.http import HttpResponse, HttpResponseBase
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
+from rest_framework.request import Request
+from rest_framework.views import APIView
 
+from synth.api.batches.serializers import find_batch
+from synth.api.jobs.requests import find_job
 from synth.api.jobs.serializers import has_audio, progress_of
 from synth.batches.events import read_batches
 from synth.jobs.events import (
     CLOSED,
     ENDED,
     ENTRY_STATES,
+    RETRY_MILLISECONDS,
+    BadEventIdError,
     ClosedSegment,
     JobState,
     Mark,
@@ -36,8 +41,21 @@ from synth.jobs.events import (
     news,
     write_event,
 )
-from synth.models import RenderJob, Segment
-from ttsweb.http.asgi_ask import Answer, AsgiApp, Receive, Scope, Send, ask, find_row, until_left
+from synth.models import Batch, RenderJob, Segment
+from ttsweb.http.api import ApiProblem
+from ttsweb.http.asgi_ask import (
+    Answer,
+    AsgiApp,
+    Receive,
+    Rounds,
+    Run,
+    Scope,
+    Send,
+    ask,
+    find_row,
+    until_left,
+)
+from ttsweb.http.nouns import operation
 from ttsweb.http.problems import send_problem
 
 
@@ -62,41 +80,35 @@ def read_changed(known: Mapping[uuid.UUID, Collection[Mark | None]]) -> dict[uui
     for pk in changed:
         job = jobs[pk]
         audio_url = f"/api/v1/jobs/{pk}/audio" if has_audio(job) else None
-        found[pk] = _state_of(job, progress_of(job), audio_url, closed[pk])
+        is_final = job.status in job.FINAL
+        counts = (job.segments_done, job.segments_failed, job.segments_cancelled)
+        found[pk] = JobState(
+            mark=mark_of(job),
+            status=job.status,
+            is_final=is_final,
+            counts=counts,
+            shown_state={
+                "status": job.status,
+                "final": is_final,
+                "error_code": job.error_code,
+                "error_message": job.error_message,
+                "audio_url": audio_url,
+            },
+            shown_progress={
+                "progress": progress_of(job),
+                "segments_total": job.segments_total,
+                "segments_done": counts[0],
+                "segments_failed": counts[1],
+                "segments_cancelled": counts[2],
+                "audio_seconds": round(job.audio_seconds, 3),
+            },
+            segments=closed[pk],
+        )
     return found
 
 
-def _state_of(
-    job: Any, progress: float, audio_url: str | None, segments: Mapping[SegmentKey, ClosedSegment]
-) -> JobState:
-    """Return what events tell of a row and its segments."""
-    is_final = job.status in job.FINAL
-    counts = (job.segments_done, job.segments_failed, job.segments_cancelled)
-    return JobState(
-        mark=mark_of(job),
-        status=job.status,
-        is_final=is_final,
-        counts=counts,
-        shown_state={
-            "status": job.status,
-            "final": is_final,
-            "error_code": job.error_code,
-            "error_message": job.error_message,
-            "audio_url": audio_url,
-        },
-        shown_progress={
-            "progress": progress,
-            "segments_total": job.segments_total,
-            "segments_done": counts[0],
-            "segments_failed": counts[1],
-            "segments_cancelled": counts[2],
-            "audio_seconds": round(job.audio_seconds, 3),
-        },
-        segments=segments,
-    )
-
-
 SEEN_HEADER = "TTS-Seen"  # set by the view while the job goes on; never sent on
+EVENT_STREAM = "text/event-stream"
 POLL_SECONDS = 0.5
 REST_PER_LOOK = 4.0  # looks at jobs of ten thousand segments take a fifth of the time at most
 KEEP_ALIVE_SECONDS = 15.0  # proxies close what is silent for a minute
@@ -104,13 +116,12 @@ MAX_STREAM_SECONDS = 900.0  # then the client comes again, and its key is looked
 RETRY_SECONDS = 10
 _KINDS = {"jobs": CLOSED, "batches": ENDED, "book-batches": ENTRY_STATES}  # of what is listened to
 _PATH = re.compile(rf"/api/v1/({'|'.join(_KINDS)})/([0-9a-f-]{{36}})/events", re.IGNORECASE)
+_ANY_LENGTH = 10**9  # of the header that is read above; it goes no further
 _ANY_NUMBER = 10**7  # of segments: the view wrote this id and has checked the client's
 
 ReadChanged = Callable[
     [Mapping[uuid.UUID, Collection[Mark | None]]], Mapping[uuid.UUID, JobState | None]
 ]
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
@@ -157,67 +168,46 @@ class EventStreams:
 
     async def _stream(self, stream: _Stream, answer: Answer, receive: Receive, send: Send) -> None:
         """Send what the view told, then what comes, until the job ends or the client leaves."""
-        self._watcher.open(stream)
         streams = self._watcher.streams
+        streams.add(stream)
+        self._watcher.start()
         await until_left(_tell(stream, answer, send), receive, lambda: streams.discard(stream))
 
 
-class _Watcher:
+class _Watcher(Rounds):
     """Look at the jobs of all open streams, round after round, while there are any."""
 
+    thread_name = "job-events"
+    failure = "cannot look up the jobs of event streams"
+
     def __init__(self, read: ReadChanged) -> None:
+        super().__init__()
         self._read = read
         self.streams: set[_Stream] = set()
-        self._rounds: asyncio.Task[None] | None = None
 
-    def open(self, stream: _Stream) -> None:
-        """Tell a stream of its job from now on."""
-        self.streams.add(stream)
-        if self._rounds is None or self._rounds.done():
-            self._rounds = asyncio.create_task(self._watch())
+    @property
+    def is_wanted(self) -> bool:
+        return bool(self.streams)
 
-    async def _watch(self) -> None:
-        """Look until nobody listens; the thread has one database connection."""
-        loop = asyncio.get_running_loop()
-        thread = ThreadPoolExecutor(1, thread_name_prefix="job-events")
-        try:
-            while self.streams:
-                # A stream that opens during the look is left to the next one: this one may have
-                # begun before its view looked, and would tell it of an older state.
-                streams = list(self.streams)
-                known: dict[uuid.UUID, set[Mark | None]] = {}
-                for stream in streams:
-                    known.setdefault(stream.job_id, set()).add(stream.mark)
-                started = loop.time()
-                _hand_out(await loop.run_in_executor(thread, self._look, known), streams)
-                took = loop.time() - started
-                await asyncio.sleep(max(POLL_SECONDS, REST_PER_LOOK * took))
-        finally:
-            thread.submit(_close_connection)
-            thread.shutdown(wait=False)  # waiting here would hold up every other request
+    async def look(self, run: Run) -> None:
+        # A stream that opens during the look is left to the next one: this one may have
+        # begun before its view looked, and would tell it of an older state.
+        streams = list(self.streams)
+        known: dict[uuid.UUID, set[Mark | None]] = {}
+        for stream in streams:
+            known.setdefault(stream.job_id, set()).add(stream.mark)
+        found: Mapping[uuid.UUID, JobState | None] = await run(self._read, known) or {}
+        for stream in streams:
+            if stream.job_id not in found:
+                continue
+            job = found[stream.job_id]
+            mark = job.mark if job else None
+            if job is None or mark != stream.mark:
+                stream.job, stream.mark = job, mark
+                stream.is_news.set()
 
-    def _look(
-        self, known: Mapping[uuid.UUID, Collection[Mark | None]]
-    ) -> Mapping[uuid.UUID, JobState | None]:
-        """Return what has changed; nothing while the database cannot be asked."""
-        try:
-            close_old_connections()
-            return self._read(known)
-        except Exception:
-            logger.warning("cannot look up the jobs of event streams", exc_info=True)
-            return {}
-
-
-def _hand_out(found: Mapping[uuid.UUID, JobState | None], streams: Collection[_Stream]) -> None:
-    """Give each stream the new state of its job."""
-    for stream in streams:
-        if stream.job_id not in found:
-            continue
-        job = found[stream.job_id]
-        mark = job.mark if job else None
-        if job is None or mark != stream.mark:
-            stream.job, stream.mark = job, mark
-            stream.is_news.set()
+    async def rest(self, took: float) -> None:
+        await asyncio.sleep(max(POLL_SECONDS, REST_PER_LOOK * took))
 
 
 async def _tell(stream: _Stream, answer: Answer, send: Send) -> None:
@@ -258,6 +248,118 @@ def _listened_to(scope: Scope) -> _Stream | None:
     return _Stream(found[1], _KINDS[found[0].lower()]) if found else None
 
 
-def _close_connection() -> None:
-    """Close the watcher thread's connection; a server has few, and nobody listens now."""
-    connection.close()
+_LAST_EVENT_ID = OpenApiParameter(
+    "Last-Event-ID",
+    str,
+    OpenApiParameter.HEADER,
+    description="Id of the last event that you received; the stream continues after it.",
+)
+
+
+def _event_view(
+    operation_id: str,
+    does: str,
+    events: tuple[str, ...],
+    find: Callable[[Request, uuid.UUID], RenderJob | Batch],
+    kinds: tuple[str, ...],
+    count_parts: Callable[[Any], int],
+) -> type[APIView]:
+    """Return the view that streams what happens to a job or a batch.
+
+    Args:
+        find: returns the row, or raises the 404.
+        kinds: what is told of its parts: the ways in which they end, or their states.
+        count_parts: how many parts a client can have seen.
+    """
+
+    event = {  # what a stream of them is, OpenAPI 3.0 cannot say
+        "type": "object",
+        "properties": {
+            "event": {"type": "string", "enum": list(events)},
+            "id": {"type": "string"},
+            "data": {"type": "string", "description": "JSON."},
+        },
+    }
+    ended = OpenApiResponse(None, "The job has ended, and you have received all events.")
+
+    class EventView(APIView):
+        @operation(
+            operation_id,
+            {(200, EVENT_STREAM): event, 204: ended},
+            *(404, 503),
+            parameters=[_LAST_EVENT_ID],
+            description=does,
+        )
+        def get(self, request: Request, **ids: uuid.UUID) -> HttpResponseBase:
+            row = find(request, *ids.values())
+            answer = _answer(request, row, kinds, count_parts(row))
+            return self.get(request, **ids) if answer is None else answer  # now it is a 404
+
+    return EventView
+
+
+JobEventsView = _event_view(
+    "listen_to_job",
+    "Stream the events of a job until it ends: `state`, `segment`, `progress`, `deleted`.\n\n"
+    "Server-sent events. A client that connects again with the id of the last event gets the\n"
+    "events that it missed; without an id it gets all events. A stream ends after 15 minutes;\n"
+    "then connect again.",
+    ("state", "segment", "progress", "deleted"),
+    find_job,
+    CLOSED,
+    lambda job: job.segments_total,
+)
+BatchEventsView = _event_view(
+    "listen_to_batch",
+    "Stream the events of a batch until it ends: `state`, `item`, `progress`, `deleted`.\n\n"
+    "Server-sent events, as those of a job. An `item` event is sent when the item has ended, and\n"
+    "when a retry queues it again.",
+    ("state", "item", "progress", "deleted"),
+    partial(find_batch, kind=Batch.Kind.TEXTS),
+    ENDED,
+    lambda batch: batch.items_total,
+)
+BookBatchEventsView = _event_view(
+    "listen_to_book_batch",
+    "Stream the events of a batch of books: `state`, `book`, `progress`, `deleted`.\n\n"
+    "Server-sent events, as those of a job. A `book` event is sent when\n"
+    "its entry's state changes.",
+    ("state", "book", "progress", "deleted"),
+    partial(find_batch, kind=Batch.Kind.BOOKS),
+    ENTRY_STATES,
+    lambda batch: batch.entries.count(),
+)
+
+
+def _answer(
+    request: Request, job: RenderJob | Batch, kinds: tuple[str, ...], max_parts: int
+) -> HttpResponse | None:
+    """Return what is new for a client so far; None where the job was deleted at this moment."""
+    state = read_changed({job.pk: (None,)})[job.pk]
+    if state is None:
+        return None
+    seen = _read_seen(request, kinds, max_parts)
+    text = "".join(news(seen, state))
+    if state.is_final and not text:
+        return HttpResponse(status=204)  # an EventSource comes again until it gets this
+    answer = HttpResponse(f"retry: {RETRY_MILLISECONDS}\n\n{text}", content_type=EVENT_STREAM)
+    answer["Cache-Control"] = "private, no-store"
+    answer["X-Accel-Buffering"] = "no"  # nginx would keep events back
+    if request.method == "GET" and not state.is_final:
+        answer[SEEN_HEADER] = seen.event_id(max_chars=_ANY_LENGTH)
+    return answer
+
+
+def _read_seen(request: Request, kinds: tuple[str, ...], max_parts: int) -> Seen:
+    """Return what the client says it has seen."""
+    event_id = request.headers.get("Last-Event-ID", "").strip()
+    if not event_id:
+        return Seen(kinds=kinds)
+    try:
+        seen = Seen.from_event_id(event_id, max_segments=max_parts, kinds=kinds)
+        if kinds != CLOSED and any(chapter for chapter, _ in seen.closed):
+            raise BadEventIdError(event_id)  # a batch has no chapters
+        return seen
+    except BadEventIdError as error:
+        sentence = "This event id is not from this address; leave it out to get all events."
+        raise ApiProblem(400, "bad_event_id", sentence, attr="Last-Event-ID") from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -14,12 +13,11 @@ from synth.api.fields import StrictTextField
 from synth.api.jobs.requests import EntrySerializer
 from synth.api.option_fields import LanguageField, ListField, PausesField, SpeakersField
 from synth.jobs.options import MAX_JOB_ENTRIES, MAX_JOB_LEXICONS
-from synth.jobs.planning import Order, Preview, changes_of, preview_lexicons, preview_order
+from synth.jobs.planning import Order, PlannedText, Planner, changes_of
 from synth.models import ApiKey
 from ttsweb.http.api import ApiProblem, StrictSerializer
 from ttsweb.http.fields import StrictBooleanField
-from ttsweb.http.nouns import read_body
-from ttsweb.http.schema import problems
+from ttsweb.http.nouns import operation, read_body
 
 
 class _TextSerializer(StrictSerializer):
@@ -72,7 +70,6 @@ class LexiconPreviewRequestSerializer(_TextSerializer):
     }
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Refuse both at once, and neither."""
         if ("name" in attrs) == ("lexicon" in attrs):
             raise ApiProblem(
                 400,
@@ -128,61 +125,46 @@ class LexiconPreviewSerializer(serializers.Serializer[Any]):
 class PreviewView(APIView):
     write_scopes = (ApiKey.Scope.JOBS,)
 
-    @extend_schema(
-        operation_id="preview",
-        request=PreviewRequestSerializer,
-        responses={200: PreviewSerializer, **problems(400, 401, 404, 409, 413, 415)},
-    )
+    @operation("preview", PreviewSerializer, 404, 409, 413, 415, request=PreviewRequestSerializer)
     def post(self, request: Request) -> Response:
         """Return the segments of a text as a job would speak them.
 
         Nothing is rendered or stored.
         """
         asked = read_body(request, PreviewRequestSerializer)
-        shown = preview_order(
-            Order(**asked),
-            owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
-        )
-        return Response(
-            {
-                "language": shown.language,
-                "segments": segment_rows(shown),
-                "characters": shown.characters,
-                "estimated_seconds": shown.estimated_seconds,
-                "warnings": shown.warnings,
-            }
-        )
+        owner: Any = request.user  # permission: never anonymous
+        shown = Planner(owner).preview(Order(**asked))
+        names = ("language", "characters", "estimated_seconds", "warnings")
+        told = {name: getattr(shown, name) for name in names}
+        return Response({**told, "segments": segment_rows(shown)})
 
 
 class LexiconPreviewView(APIView):
     write_scopes = (ApiKey.Scope.JOBS,)
 
-    @extend_schema(
-        operation_id="preview_lexicon",
+    @operation(
+        "preview_lexicon",
+        LexiconPreviewSerializer,
+        *(404, 409, 413, 415),
         request=LexiconPreviewRequestSerializer,
-        responses={200: LexiconPreviewSerializer, **problems(400, 401, 404, 409, 413, 415)},
     )
     def post(self, request: Request) -> Response:
         """Return the segments of a text that one lexicon changes, and how."""
-        asked = read_body(request, LexiconPreviewRequestSerializer)
-        values = dict(asked)
-        named = (values.pop("name"),) if "name" in values else ()
-        shown = preview_lexicons(
-            Order(**values, lexicons=named),
-            owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
-        )
+        asked = dict(read_body(request, LexiconPreviewRequestSerializer))
+        named = (asked.pop("name"),) if "name" in asked else ()
+        owner: Any = request.user  # permission: never anonymous
+        shown = Planner(owner).preview_lexicons(Order(**asked, lexicons=named))
         changed = [row for row in segment_rows(shown) if row["changes"]]
-        return Response(
-            {
-                "language": shown.language,
-                "segments_total": len(shown.pieces),
-                "segments_changed": len(changed),
-                "segments": changed,
-            }
-        )
+        answer = {
+            "language": shown.language,
+            "segments_total": len(shown.pieces),
+            "segments_changed": len(changed),
+            "segments": changed,
+        }
+        return Response(answer)
 
 
-def segment_rows(shown: Preview) -> list[dict[str, Any]]:
+def segment_rows(shown: PlannedText) -> list[dict[str, Any]]:
     """Return the segments of a preview as the API shows them."""
     return [
         {

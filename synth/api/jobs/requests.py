@@ -48,6 +48,7 @@ from synth.jobs.planning import Order
 from synth.models import PRIORITIES, LexiconEntry, RenderJob
 from ttsweb.http.api import ApiProblem, StrictSerializer
 from ttsweb.http.fields import StrictBooleanField
+from ttsweb.http.nouns import get_row
 from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
 from voices.submit import NewClip
 
@@ -78,7 +79,8 @@ class ReferenceSerializer(StrictSerializer):
         try:
             transcript = check_transcript(text)
         except ClipRejectedError as error:
-            raise serializers.ValidationError({"text": [_detail(error)]}) from error
+            detail = ErrorDetail(str(error), code=error.code)
+            raise serializers.ValidationError({"text": [detail]}) from error
         if isinstance(audio, str):
             return UrlClip(audio, transcript)
         try:
@@ -97,7 +99,6 @@ class EntrySerializer(StrictSerializer):
     language = LanguageField(required=False, help_text="Apply only to text in this language.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Return the entry with all its fields."""
         return {**attrs, "language": attrs.get("language", "")}
 
 
@@ -108,11 +109,9 @@ class OptionsSerializer(StrictSerializer):
     """
 
     def get_fields(self) -> dict[str, Any]:
-        """Return the options' fields, then those that are declared."""
         return {**{name: field_of(one) for name, one in OPTIONS.items()}, **super().get_fields()}
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Return the values by the names that `Order` has for them."""
         return {
             **{COLUMNS.get(name, name): value for name, value in attrs.items()},
             "priority": PRIORITIES[attrs["priority"]],
@@ -155,11 +154,8 @@ class _JobFields(OptionsSerializer):
     voices = SpeakersField(
         child=StrictTextField(max_length=100),
         required=False,
-        help_text=(
-            'A voice for each number in the text\'s tags: `{"0": "Ada", "1": "Bob"}` for '
-            "`<|speaker:0|>` and `<|speaker:1|>`. Speaker 0 speaks the words before the first "
-            "tag."
-        ),
+        help_text='A voice for each number in the text\'s tags: `{"0": "Ada", "1": "Bob"}` for '
+        "`<|speaker:0|>` and `<|speaker:1|>`. Speaker 0 speaks the words before the first tag.",
     )
     references = SpeakersField(
         child=ReferenceSerializer(),
@@ -168,7 +164,6 @@ class _JobFields(OptionsSerializer):
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Replace all fields by `order`."""
         reference = self.take_reference(attrs)
         return {"order": Order(**super().validate(attrs), reference=reference)}
 
@@ -185,9 +180,7 @@ class JobCreateSerializer(_JobFields):
     )
 
     def take_reference(self, attrs: dict[str, Any]) -> NewClip | UrlClip | None:
-        """Return the clip that is part of the JSON."""
-        found: NewClip | UrlClip | None = attrs.pop("reference", None)
-        return found
+        return attrs.pop("reference", None)  # type: ignore[no-any-return]  # of its serializer
 
 
 class JobFormSerializer(_JobFields):
@@ -202,7 +195,6 @@ class JobFormSerializer(_JobFields):
     reference_text = StrictTextField(raw=True, required=False)
 
     def take_reference(self, attrs: dict[str, Any]) -> NewClip | None:
-        """Return the uploaded clip."""
         file: UploadedFile[bytes] | None = attrs.pop("reference_audio", None)
         text: str | None = attrs.pop("reference_text", None)
         if file is None and text is not None:
@@ -212,7 +204,14 @@ class JobFormSerializer(_JobFields):
             )  # fmt: skip
         if file is None:
             return None
-        return _checked_clip(file.read(), text or "", file.name or "")
+        content, attr = file.read(), "reference_audio"
+        try:
+            container = check_clip(content)
+            attr = "reference_text"
+            transcript = check_transcript(text or "")
+        except ClipRejectedError as error:
+            raise error.at(attr) from error
+        return NewClip(transcript, file.name or "", content=content, container=container)
 
 
 class JobPatchSerializer(StrictSerializer):
@@ -236,13 +235,11 @@ class JobPatchSerializer(StrictSerializer):
     )
 
     def validate_deadline(self, value: dt.datetime | None) -> dt.datetime | None:
-        """Refuse a deadline that has passed."""
         if value is not None and value <= timezone.now():
             raise serializers.ValidationError(str(deadline_past()), code=deadline_past().code)
         return value
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Return the values by the names of the job's columns."""
         found = {COLUMNS.get(name, name): value for name, value in attrs.items()}
         if "priority" in found:
             found["priority"] = PRIORITIES[found["priority"]]
@@ -259,10 +256,8 @@ def find_job(
     Args:
         shape: adds what is read of it besides, or leaves something out.
     """
-    job = shape(visible_jobs(request.user)).filter(pk=job_id).first()
-    if job is None:
-        raise ApiProblem(404, "job_not_found", "No job that you may see has this id.")
-    return job
+    jobs = shape(visible_jobs(request.user))
+    return get_row(jobs, "job_not_found", "No job that you may see has this id.", pk=job_id)
 
 
 def read_idempotency_key(request: Request) -> str:
@@ -290,9 +285,8 @@ def digest_of_body(data: Any) -> str:
     Of a form the boundaries differ each time, so its fields are taken and not its bytes.
     """
     plain = dict(data.lists()) if hasattr(data, "lists") else data
-    return hashlib.sha256(
-        json.dumps(plain, sort_keys=True, default=_digest_of_file).encode()
-    ).hexdigest()
+    text = json.dumps(plain, sort_keys=True, default=_digest_of_file)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _digest_of_file(file: Any) -> str:
@@ -304,19 +298,3 @@ def _digest_of_file(file: Any) -> str:
         digest.update(chunk)
     file.seek(0)
     return f"file {digest.hexdigest()}"
-
-
-def _detail(error: ClipRejectedError) -> ErrorDetail:
-    return ErrorDetail(str(error), code=error.code)
-
-
-def _checked_clip(content: bytes, text: str, filename: str) -> NewClip:
-    """Return the clip of a form."""
-    attr = "reference_audio"
-    try:
-        container = check_clip(content)
-        attr = "reference_text"
-        transcript = check_transcript(text)
-    except ClipRejectedError as error:
-        raise error.at(attr) from error
-    return NewClip(transcript, filename, content=content, container=container)

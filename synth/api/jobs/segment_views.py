@@ -12,7 +12,6 @@ from django.urls import reverse
 from django.utils.cache import get_conditional_response
 from django.utils.http import content_disposition_header, quote_etag
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -21,24 +20,22 @@ from rest_framework.views import APIView
 from synth.api.accounts.authentication import key_of
 from synth.api.fields import StrictNumberField, StrictTextField
 from synth.api.jobs.requests import find_job
-from synth.api.jobs.serializers import SegmentSerializer, has_audio
+from synth.api.jobs.serializers import SegmentSerializer, made_export
 from synth.jobs.retry import choose, rerender
-from synth.jobs.timestamps import Spoken, read_spoken, to_srt, to_vtt
-from synth.models import ApiKey, Export, ExportCues, RenderJob, Segment, Take
-from synth.transitions.jobs import UNFINISHED
-from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
+from synth.jobs.timestamps import read_spoken, to_srt, to_vtt
+from synth.models import ApiKey, ExportCues, RenderJob, Segment, Take
+from ttsweb.http.api import ApiProblem, StrictSerializer
 from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
 from ttsweb.http.nouns import (
-    RANGE,
+    Noun,
     accepted_headers,
-    file_responses,
+    get_row,
+    operation,
     read_body,
-    read_query,
     send_stored,
     without_file,
 )
 from ttsweb.http.ranged import StoredObject
-from ttsweb.http.schema import problems
 from ttsweb.refusals import POLL_SECONDS
 
 _OPEN = (Segment.Status.QUEUED, Segment.Status.CLAIMED)
@@ -65,7 +62,6 @@ class TakeIdField(serializers.UUIDField):
     """The id of a take as a text; DRF's own field would make one of a number."""
 
     def to_internal_value(self, data: Any) -> uuid.UUID:
-        """Return the id; anything but its spelling is an error."""
         if not isinstance(data, str):
             self.fail("invalid", value=data)
         return super().to_internal_value(data)
@@ -85,28 +81,32 @@ class TakeQuerySerializer(StrictSerializer):
     )
 
 
+def _find(request: Request, job_id: uuid.UUID, segment_id: int) -> Segment:
+    segments = Segment.objects.filter(job=find_job(request, job_id))
+    segments = segments.select_related("take", "chapter", "job").defer("job__text")
+    missing = "The job has no segment with this id."
+    return get_row(segments, "segment_not_found", missing, pk=segment_id)
+
+
+SEGMENT = Noun("job-segment", SegmentSerializer, _find)
+
+
 class SegmentView(APIView):
-    @extend_schema(
-        operation_id="get_job_segment",
-        parameters=CONDITIONAL_PARAMETERS,
-        responses={200: SegmentSerializer, **UNCHANGED, **problems(400, 401, 404)},
+    get = SEGMENT.getter(
+        "get_job_segment",
+        "Return a segment with the result of its quality check, and its candidates.",
+        is_conditional=True,
     )
-    def get(self, request: Request, job_id: uuid.UUID, segment_id: int) -> Response:
-        """Return a segment with the result of its quality check, and its candidates."""
-        check_query(request, ())
-        segment = _find(request, job_id, segment_id)
-        return conditional(request, Response(SegmentSerializer(segment).data))
 
 
 class SegmentAudioView(APIView):
-    @extend_schema(
-        operation_id="get_job_segment_audio",
-        parameters=[TakeQuerySerializer, RANGE],
-        responses=file_responses("audio/flac", 400, 401, 404, 409, 410, 416),
+    @operation(
+        "get_job_segment_audio", "audio/flac", *(404, 409, 410, 416), query=TakeQuerySerializer
     )
-    def get(self, request: Request, job_id: uuid.UUID, segment_id: int) -> HttpResponseBase:
+    def get(
+        self, request: Request, job_id: uuid.UUID, segment_id: int, query: dict[str, Any]
+    ) -> HttpResponseBase:
         """Return the audio of a take, or a byte range of it."""
-        query = read_query(request, TakeQuerySerializer)
         segment = _find(request, job_id, segment_id)
         take = _take_of(segment, query.get("take"))
         stored = StoredObject(
@@ -122,15 +122,12 @@ class SegmentAudioView(APIView):
 class SegmentRenderView(APIView):
     write_scopes = (ApiKey.Scope.JOBS,)
 
-    @extend_schema(
-        operation_id="render_job_segment",
+    @operation(
+        "render_job_segment",
+        {200: SegmentSerializer, 202: SegmentSerializer},
+        *(404, 409, 413, 415, 429),
         request=RenderAgainSerializer,
         parameters=accepted_headers(),
-        responses={
-            200: SegmentSerializer,
-            202: SegmentSerializer,
-            **problems(400, 401, 404, 409, 413, 415, 429),
-        },
     )
     def post(self, request: Request, job_id: uuid.UUID, segment_id: int) -> Response:
         """Render a segment again, with another seed or another text; the rest of the job is kept.
@@ -139,31 +136,24 @@ class SegmentRenderView(APIView):
         """
         asked = read_body(request, RenderAgainSerializer)
         rerender(_find(request, job_id, segment_id), **asked, api_key=key_of(request))
-        return _answer(_find(request, job_id, segment_id))
+        segment = _find(request, job_id, segment_id)
+        answer = Response(SEGMENT.describe(request, segment))
+        if segment.status in _OPEN:
+            answer.status_code = 202
+            answer["Location"] = reverse("job-segment", args=[job_id, segment_id])
+            answer["Retry-After"] = str(POLL_SECONDS)
+        return answer
 
 
-class SegmentChooseView(APIView):
-    write_scopes = (ApiKey.Scope.JOBS,)
-
-    @extend_schema(
-        operation_id="choose_job_segment_take",
-        request=ChooseSerializer,
-        responses={200: SegmentSerializer, **problems(400, 401, 404, 409, 415)},
+SEGMENT_ACTIONS = {
+    "choose": SEGMENT.action(
+        "choose_job_segment_take",
+        "Choose another take of the segment; nothing is rendered, and the file is made again.",
+        lambda request, segment, asked: choose(segment, asked["take"]),
+        *(409, 415),
+        body=ChooseSerializer,
     )
-    def post(self, request: Request, job_id: uuid.UUID, segment_id: int) -> Response:
-        """Choose another take of the segment; nothing is rendered, and the file is made again."""
-        asked = read_body(request, ChooseSerializer)
-        choose(_find(request, job_id, segment_id), asked["take"])
-        return Response(SegmentSerializer(_find(request, job_id, segment_id)).data)
-
-
-def _find(request: Request, job_id: uuid.UUID, segment_id: int) -> Segment:
-    """Return a segment that this user may see, or raise the 404."""
-    segments = Segment.objects.filter(job=find_job(request, job_id), pk=segment_id)
-    segment = segments.select_related("take", "chapter", "job").defer("job__text").first()
-    if segment is None:
-        raise ApiProblem(404, "segment_not_found", "The job has no segment with this id.")
-    return segment
+}
 
 
 def _take_of(segment: Segment, take_id: uuid.UUID | None) -> Take:
@@ -186,18 +176,15 @@ def _take_of(segment: Segment, take_id: uuid.UUID | None) -> Take:
     raise without_file(segment, "segment", "segment_without_audio")
 
 
-def _answer(segment: Segment) -> Response:
-    """Return a segment as work that goes on (202), or as one that is what was asked for (200)."""
-    is_open = segment.status in _OPEN
-    answer = Response(SegmentSerializer(segment).data, status=202 if is_open else 200)
-    if is_open:
-        answer["Location"] = reverse("job-segment", args=[segment.job_id, segment.pk])
-        answer["Retry-After"] = str(POLL_SECONDS)
-    return answer
-
-
 SRT, VTT = "application/x-subrip", "text/vtt"
 _SUBTITLES = {"srt": (to_srt, SRT), "vtt": (to_vtt, VTT)}
+
+
+class SecondsField(serializers.FloatField):
+    """A number of samples as seconds, at the `sample_rate` of the context."""
+
+    def to_representation(self, value: Any) -> Any:
+        return float(value / self.context["sample_rate"])
 
 
 class TimestampQuerySerializer(serializers.Serializer[Any]):
@@ -211,10 +198,12 @@ class SpokenSerializer(serializers.Serializer[Any]):
 
     chapter = serializers.IntegerField()
     index = serializers.IntegerField()
-    start = serializers.FloatField()
-    end = serializers.FloatField()
-    start_sample = serializers.IntegerField()
-    end_sample = serializers.IntegerField(help_text="Index of the first sample after the segment.")
+    start = SecondsField()
+    end = SecondsField()
+    start_sample = serializers.IntegerField(source="start")
+    end_sample = serializers.IntegerField(
+        source="end", help_text="Index of the first sample after the segment."
+    )
     text = serializers.CharField()
     speaker = serializers.IntegerField()
     voice = serializers.CharField(
@@ -241,60 +230,57 @@ class WaveformSerializer(serializers.Serializer[Any]):
 
 
 class JobTimestampsView(APIView):
-    @extend_schema(
-        operation_id="get_job_timestamps",
-        parameters=[TimestampQuerySerializer, *CONDITIONAL_PARAMETERS],
-        responses={
+    @operation(
+        "get_job_timestamps",
+        {
             (200, "application/json"): TimestampsSerializer,
             (200, SRT): OpenApiTypes.STR,
             (200, VTT): OpenApiTypes.STR,
             **UNCHANGED,
-            **problems(400, 401, 404, 409),
         },
+        *(404, 409),
+        query=TimestampQuerySerializer,
+        parameters=CONDITIONAL_PARAMETERS,
     )
-    def get(self, request: Request, job_id: uuid.UUID) -> HttpResponseBase:
+    def get(self, request: Request, job_id: uuid.UUID, query: dict[str, Any]) -> HttpResponseBase:
         """Return the times of each segment, as JSON or as subtitles."""
-        query = read_query(request, TimestampQuerySerializer)
-        job, export = _find_file(request, job_id)
-        found = ExportCues.objects.filter(export=export).select_related("export").first()
-        if found is None:
+        job = find_job(request, job_id)
+        cues = ExportCues.objects.filter(export=made_export(job)).select_related("export").first()
+        if cues is None:
             raise _not_kept("times")
-        form = query["format"]
-        if form == "json":
-            return conditional(request, Response(_as_json(found, export)))
-        return _subtitles(request, job, found, form)
+        rate, spoken = cues.sample_rate, read_spoken(cues)
+        if query["format"] == "json":
+            found = {"seconds": cues.export.duration_seconds, "sample_rate": rate}
+            shown = TimestampsSerializer(
+                {**found, "segments": spoken}, context={"sample_rate": rate}
+            )
+            return conditional(request, Response(shown.data))
+        write, content_type = _SUBTITLES[query["format"]]
+        content = write(spoken, rate).encode()
+        etag = quote_etag(hashlib.sha256(content).hexdigest()[:32])
+        filename = f"speech-{str(job.pk)[:8]}.{query['format']}"
+        return made_file(request, content, f"{content_type}; charset=utf-8", filename, etag)
 
 
 class JobWaveformView(APIView):
-    @extend_schema(
-        operation_id="get_job_waveform",
-        parameters=CONDITIONAL_PARAMETERS,
-        responses={200: WaveformSerializer, **UNCHANGED, **problems(400, 401, 404, 409)},
-    )
+    @operation("get_job_waveform", WaveformSerializer, 404, 409, is_conditional=True)
     def get(self, request: Request, job_id: uuid.UUID) -> Response:
         """Return the levels of the waveform, for a player to draw."""
-        check_query(request, ())
-        _, export = _find_file(request, job_id)
+        export = made_export(find_job(request, job_id))
         if not export.peaks:
             raise _not_kept("waveform")
-        shown = {"seconds": export.duration_seconds, "peaks": export.peaks}
-        return conditional(request, Response(shown))
+        return Response({"seconds": export.duration_seconds, "peaks": export.peaks})
 
 
-def _find_file(request: Request, job_id: uuid.UUID) -> tuple[RenderJob, Export]:
-    """Return a job that this user may see with its file, or raise why there is none."""
-    job = find_job(request, job_id)
-    if job.status in UNFINISHED:
-        raise ApiProblem(
-            409,
-            "job_not_finished",
-            "The job is not finished yet; ask again after `Retry-After` seconds.",
-            retry_after=POLL_SECONDS,
-        )
-    export = job.exports.filter(format=job.format, status=Export.Status.DONE).first()
-    if export is None or not has_audio(job):
-        raise without_file(job, "job", "job_without_audio")
-    return job, export
+def made_file(
+    request: Request, content: str | bytes, content_type: str, filename: str, etag: str
+) -> HttpResponseBase:
+    """Return a file that was just made, or a 304 where the client has just that."""
+    answer = HttpResponse(content, content_type=content_type)
+    answer["Content-Disposition"] = content_disposition_header(False, filename) or "inline"
+    answer["ETag"], answer["Cache-Control"] = etag, "private, no-cache"
+    answer["X-Content-Type-Options"] = "nosniff"
+    return get_conditional_response(request._request, etag, response=answer) or answer
 
 
 def _not_kept(what: str) -> ApiProblem:
@@ -304,40 +290,3 @@ def _not_kept(what: str) -> ApiProblem:
         f"The {what} of this file were not stored when the file was made. Submit the text "
         "again; takes that exist are reused.",
     )
-
-
-def _as_json(found: ExportCues, export: Export) -> dict[str, Any]:
-    rate = found.sample_rate
-    return {
-        "seconds": export.duration_seconds,
-        "sample_rate": rate,
-        "segments": [_as_object(one, rate) for one in read_spoken(found)],
-    }
-
-
-def _as_object(one: Spoken, rate: int) -> dict[str, Any]:
-    return {
-        "chapter": one.chapter,
-        "index": one.index,
-        "start": one.start / rate,
-        "end": one.end / rate,
-        "start_sample": one.start,
-        "end_sample": one.end,
-        "text": one.text,
-        "speaker": one.speaker,
-        "voice": one.voice,
-    }
-
-
-def _subtitles(request: Request, job: RenderJob, found: ExportCues, form: str) -> HttpResponseBase:
-    """Return the times in a format of subtitles, or 304 where the client has just that."""
-    write, content_type = _SUBTITLES[form]
-    content = write(read_spoken(found), found.sample_rate).encode()
-    etag = quote_etag(hashlib.sha256(content).hexdigest()[:32])
-    answer = HttpResponse(content, content_type=f"{content_type}; charset=utf-8")
-    filename = f"speech-{str(job.pk)[:8]}.{form}"
-    answer["Content-Disposition"] = content_disposition_header(False, filename) or "inline"
-    answer["ETag"] = etag
-    answer["Cache-Control"] = "private, no-cache"
-    answer["X-Content-Type-Options"] = "nosniff"
-    return get_conditional_response(request._request, etag, response=answer) or answer

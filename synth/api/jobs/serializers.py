@@ -8,7 +8,6 @@ from typing import Any
 
 from django.db.models import Q
 from django.urls import reverse
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from synth.api.jobs.requests import EntrySerializer
@@ -18,8 +17,13 @@ from synth.jobs.eta import etas, real_time_factor
 from synth.jobs.options import OPTIONS, Value
 from synth.jobs.queue_places import queue_positions
 from synth.models import PRIORITIES, Export, JobVoice, RenderJob, Segment
+from synth.transitions.jobs import UNFINISHED
+from ttsweb.http.api import ApiProblem
 from ttsweb.http.fields import LookUpMixin, PageSerializer, ShownField
+from ttsweb.http.nouns import without_file
 from ttsweb.http.query_filters import id_filter, ids_filter, moment_filter, names_filter
+from ttsweb.http.ranged import StoredObject
+from ttsweb.refusals import POLL_SECONDS
 
 MAX_IDS = 200
 KINDS = ("speech", "batch", "book")  # messages tell of a batch of texts as of a job
@@ -40,13 +44,12 @@ class JobFilterSerializer(serializers.Serializer[Any]):
     created_before = moment_filter("created_at__lt")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Leave items of batches out, unless a batch or ids are asked for."""
         if attrs.keys().isdisjoint(("batch", "ids")):
             attrs["batch"] = Q(batch__isnull=True)
         return attrs
 
     def validate_voice(self, value: str) -> Q:
-        """Return the condition for a voice, which may be deleted by now."""
+        # Not as an id that is known: the voice may be deleted by now.
         try:
             return Q(voices__version__voice=uuid.UUID(value))
         except ValueError:
@@ -128,19 +131,49 @@ class FileReportSerializer(serializers.Serializer[Any]):
     note = serializers.CharField(help_text="Why the target was not reached; empty if it was.")
 
 
-def report_of(job: RenderJob) -> dict[str, Any] | None:
-    """Return what was measured of a job's file; None where that was not kept."""
-    rows = job.exports.filter(format=job.format, status=Export.Status.DONE)
-    report = rows.values_list("report", flat=True).first()
-    return dict(report) if report else None
-
-
-_WITH_AUDIO = (RenderJob.Status.SUCCEEDED, RenderJob.Status.PARTIAL)
-
-
 def has_audio(job: RenderJob) -> bool:
     """Say whether the job's file was made."""
-    return job.status in _WITH_AUDIO
+    return job.status in (RenderJob.Status.SUCCEEDED, RenderJob.Status.PARTIAL)
+
+
+def export_of(job: RenderJob) -> Export | None:
+    """Return the file of a job that was asked for, once it is made."""
+    return job.exports.filter(format=job.format, status=Export.Status.DONE).first()
+
+
+def made_export(
+    job: RenderJob,
+    noun: str = "job",
+    open_code: str = "job_not_finished",
+    missing_code: str = "job_without_audio",
+    advice: str = "",
+) -> Export:
+    """Return the file of a job, of a book or of its sample.
+
+    Raises:
+        ApiProblem: 409 with `open_code` while the job goes on, 404 where it has ended without.
+    """
+    if job.status in UNFINISHED:
+        raise ApiProblem(
+            409,
+            open_code,
+            f"The {noun} is not finished yet; ask again after `Retry-After` seconds{advice}.",
+            retry_after=POLL_SECONDS,
+        )
+    export = export_of(job) if has_audio(job) else None
+    if export is None:
+        raise without_file(job, noun, missing_code)
+    return export
+
+
+def file_name_of(job: RenderJob, name: str = "") -> str:
+    """Return what a browser saves the job's file as."""
+    return f"{name or f'speech-{str(job.pk)[:8]}'}.{BOOK_FORMATS[job.format].extension}"
+
+
+def stored_export(export: Export, filename: str) -> StoredObject:
+    content_type = BOOK_FORMATS[export.format].content_type
+    return StoredObject(export.key, content_type, filename, etag=export.sha256)
 
 
 def progress_of(job: RenderJob) -> float:
@@ -157,7 +190,6 @@ def progress_of(job: RenderJob) -> float:
 
 
 def priority_field() -> ShownField:
-    """Return the field that shows a priority by its name."""
     names = {value: name for name, value in PRIORITIES.items()}
     return ShownField(
         lambda row: names[RenderJob.Priority(row.priority)],
@@ -192,10 +224,9 @@ class JobListSerializer(LookUpMixin, serializers.ModelSerializer[RenderJob]):
     voices = JobVoiceSerializer(many=True)
     priority = priority_field()
     progress = ShownField(progress_of, serializers.FloatField(min_value=0, max_value=1))
-    queue_position = serializers.SerializerMethodField()
+    queue_position = ShownField(lambda job: job.queue_position, int | None)
     audio_url = ShownField(
-        lambda job: reverse("job-audio", args=[job.pk]) if has_audio(job) else None,
-        serializers.CharField(allow_null=True),
+        lambda job: reverse("job-audio", args=[job.pk]) if has_audio(job) else None, str | None
     )
     pauses = BookPausesField(help_text="The pauses that were requested, in ms.")
     lexicons = serializers.ListField(child=serializers.CharField())
@@ -208,8 +239,8 @@ class JobListSerializer(LookUpMixin, serializers.ModelSerializer[RenderJob]):
             help_text="Return whether the job's audio can be heard while it is rendered."
         ),
     )
-    real_time_factor = ShownField(real_time_factor, serializers.FloatField(allow_null=True))
-    eta_seconds = serializers.SerializerMethodField()
+    real_time_factor = ShownField(real_time_factor, float | None)
+    eta_seconds = ShownField(lambda job: job.eta_seconds, int | None)
 
     class Meta:
         model = RenderJob
@@ -224,29 +255,23 @@ class JobListSerializer(LookUpMixin, serializers.ModelSerializer[RenderJob]):
         )  # fmt: skip
         read_only_fields = fields
 
-    def look_up(self, rows: Sequence[RenderJob]) -> None:
+    def look_up(self, rows: Sequence[Any]) -> None:
         """Find out where jobs stand in the queue, with a few queries for all of them."""
-        self._places, self._etas = queue_positions(rows), etas(rows)
+        places, left = queue_positions(rows), etas(rows)
+        for job in rows:
+            job.queue_position, job.eta_seconds = places.get(job.pk), left.get(job.pk)
 
-    @extend_schema_field(serializers.IntegerField(allow_null=True))
-    def get_eta_seconds(self, job: RenderJob) -> int | None:
-        """Return in how many seconds the job is probably done; null until that can be told."""
-        return self._etas.get(job.pk)
 
-    @extend_schema_field(serializers.IntegerField(allow_null=True))
-    def get_queue_position(self, job: Any) -> int | None:
-        """Return 1 for the queued job that is next; null for one that is not queued."""
-        return self._places.get(job.pk)
+def _report_of(job: RenderJob) -> dict[str, Any] | None:
+    export = export_of(job) if has_audio(job) else None
+    return export.report or None if export else None
 
 
 class JobSerializer(JobListSerializer):
     """A job with its progress, its text and its own lexicon entries."""
 
     lexicon = EntrySerializer(many=True)
-    file = ShownField(
-        lambda job: report_of(job) if has_audio(job) else None,
-        FileReportSerializer(allow_null=True),
-    )
+    file = ShownField(_report_of, FileReportSerializer(allow_null=True))
 
     class Meta(JobListSerializer.Meta):
         fields = (*JobListSerializer.Meta.fields, "file", "text", "lexicon")
@@ -275,8 +300,3 @@ class SegmentSerializer(serializers.ModelSerializer[Segment]):
             "frames", "audio_seconds", "finish_reason", "pause_after_ms", "finished_at",
         )  # fmt: skip
         read_only_fields = fields
-
-
-def file_name_of(job: RenderJob) -> str:
-    """Return what a browser saves the job's file as."""
-    return f"speech-{str(job.pk)[:8]}.{BOOK_FORMATS[job.format].extension}"

@@ -14,14 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import re
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
 
-from django.db import close_old_connections, connection
 from django.db.models import OuterRef, Subquery
 
 from synth.models import Batch, RenderJob
@@ -30,6 +27,8 @@ from ttsweb.http.asgi_ask import (
     WAIT_HEADER,
     AsgiApp,
     Receive,
+    Rounds,
+    Run,
     Scope,
     Send,
     ask,
@@ -46,13 +45,9 @@ _PATH = re.compile(r"/api/v1/(jobs|batches|voices|book-batches)/([0-9a-f-]{36})"
 
 FindUnfinished = Callable[[Collection[uuid.UUID]], set[uuid.UUID]]
 
-logger = logging.getLogger(__name__)
-
 
 def find_unfinished(ids: Collection[uuid.UUID]) -> set[uuid.UUID]:
     """Return those of the jobs, batches and voices that are worked on; the watcher's thread."""
-
-    close_old_connections()
     jobs = RenderJob.objects.filter(pk__in=list(ids), status__in=UNFINISHED)
     found = set(jobs.order_by().values_list("pk", flat=True))
     others = set(ids) - found  # jobs that have just ended, batches and voices
@@ -60,16 +55,12 @@ def find_unfinished(ids: Collection[uuid.UUID]) -> set[uuid.UUID]:
         return found
     batches = Batch.objects.filter(pk__in=list(others), ended_at__isnull=True)
     found |= set(batches.order_by().values_list("pk", flat=True))
-    return found | _encoding_voices(others)
-
-
-def _encoding_voices(ids: Collection[uuid.UUID]) -> set[uuid.UUID]:
-    """Return those of the voices whose newest version waits for the encoder, or is in it."""
+    # Voices whose newest version waits for the encoder, or is in it.
     newest = VoiceVersion.objects.filter(voice=OuterRef("pk")).order_by("-number")
-    voices = Voice.objects.filter(pk__in=list(ids), deleted_at__isnull=True)
+    voices = Voice.objects.filter(pk__in=list(others), deleted_at__isnull=True)
     voices = voices.annotate(state=Subquery(newest.values("status")[:1]))
     encoding = (VoiceVersion.Status.PENDING, VoiceVersion.Status.ENCODING)
-    return set(voices.filter(state__in=encoding).order_by().values_list("pk", flat=True))
+    return found | set(voices.filter(state__in=encoding).order_by().values_list("pk", flat=True))
 
 
 class JobWait:
@@ -121,15 +112,22 @@ class JobWait:
             await asyncio.gather(ended, gone, return_exceptions=True)
 
 
-class _Watcher:
+class _Watcher(Rounds):
     """Look for the end of all waited-for jobs by one query per round, while there are any."""
 
+    thread_name = "job-wait"
+    failure = "cannot look up the jobs of waiting requests"
+
     def __init__(self, unfinished: FindUnfinished) -> None:
+        super().__init__()
         self._unfinished = unfinished
         self._waiters: defaultdict[uuid.UUID, set[asyncio.Future[None]]] = defaultdict(set)
-        self._rounds: asyncio.Task[None] | None = None
         self._newest_at = 0.0  # by the loop's clock
         self._has_come = asyncio.Event()
+
+    @property
+    def is_wanted(self) -> bool:
+        return bool(self._waiters)
 
     async def wait(self, job_id: uuid.UUID, seconds: float) -> None:
         """Return when the job has ended, or after `seconds`."""
@@ -137,8 +135,7 @@ class _Watcher:
         self._waiters[job_id].add(future)
         self._newest_at = asyncio.get_running_loop().time()
         self._has_come.set()
-        if self._rounds is None or self._rounds.done():
-            self._rounds = asyncio.create_task(self._watch())
+        self.start()
         try:
             await asyncio.wait({future}, timeout=seconds)
         finally:
@@ -146,44 +143,22 @@ class _Watcher:
             if not self._waiters[job_id]:
                 del self._waiters[job_id]
 
-    async def _watch(self) -> None:
-        """Look round after round until nobody waits; the thread has one database connection."""
-        loop = asyncio.get_running_loop()
-        thread = ThreadPoolExecutor(1, thread_name_prefix="job-wait")
-        try:
-            while self._waiters:
-                self._has_come.clear()
-                job_ids, started = list(self._waiters), loop.time()
-                self._wake(job_ids, await loop.run_in_executor(thread, self._look, job_ids))
-                await self._rest(loop.time(), looked_for=loop.time() - started)
-        finally:
-            thread.submit(_close_connection)
-            thread.shutdown(wait=False)  # waiting here would hold up every other request
+    async def look(self, run: Run) -> None:
+        self._has_come.clear()
+        job_ids = list(self._waiters)
+        unfinished = await run(self._unfinished, job_ids)
+        ended = () if unfinished is None else set(job_ids) - unfinished
+        for job_id in ended:
+            for future in self._waiters.get(job_id, ()):
+                if not future.done():
+                    future.set_result(None)
 
-    async def _rest(self, now: float, *, looked_for: float) -> None:
+    async def rest(self, took: float) -> None:
         """Sleep until the next look is due; somebody who comes meanwhile has it soon."""
-        least = max(FIRST_SECONDS, REST_PER_LOOK * looked_for)
+        now = asyncio.get_running_loop().time()
+        least = max(FIRST_SECONDS, REST_PER_LOOK * took)
         await asyncio.sleep(min(least, POLL_SECONDS))
         left = min(POLL_SECONDS, SHARE_OF_WAIT * (now - self._newest_at)) - least
         if left > 0:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._has_come.wait(), left)
-
-    def _look(self, job_ids: list[uuid.UUID]) -> set[uuid.UUID]:
-        """Return the unfinished jobs; all of them while the database cannot be asked."""
-        try:
-            return self._unfinished(job_ids)
-        except Exception:
-            logger.warning("cannot look up the jobs of waiting requests", exc_info=True)
-            return set(job_ids)
-
-    def _wake(self, job_ids: list[uuid.UUID], unfinished: set[uuid.UUID]) -> None:
-        for job_id in set(job_ids) - unfinished:
-            for future in self._waiters.get(job_id, ()):
-                if not future.done():
-                    future.set_result(None)
-
-
-def _close_connection() -> None:
-    """Close the watcher thread's connection; a server has few, and nobody waits now."""
-    connection.close()
