@@ -53,6 +53,21 @@ class Block:
     is_stanza_start: bool = False  # of a line of verse: there is a gap before it
 
 
+Place = tuple[int, int]  # numbers of a document and of a block in it
+
+
+class Placed(NamedTuple):
+    """Hold a block with the numbers of its document and of its place in that."""
+
+    document: int
+    place: int
+    block: Block
+
+    @property
+    def key(self) -> Place:
+        return self.document, self.place
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """Hold one file of a book, in the order of reading."""
@@ -131,19 +146,23 @@ class Book:
     def source_chars(self) -> int:
         return sum(document.source_chars for document in self.documents)
 
-    def blocks(self) -> Iterator[tuple[Document, Block]]:
-        """Yield every block with its document, in reading order."""
-        for document in self.documents:
-            for block in document.blocks:
-                yield document, block
+    def blocks(self) -> Iterator[Placed]:
+        """Yield every block with its place, in reading order."""
+        for number, document in enumerate(self.documents):
+            for place, block in enumerate(document.blocks):
+                yield Placed(number, place, block)
 
 
-class BookRejectedError(Exception):
-    """A file that cannot be read as a book; `code` is stable, the message says what to do."""
+class CodedError(Exception):
+    """Something that cannot be done; `code` is stable, the message says what to do."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code, self.message = code, message
+
+
+class BookRejectedError(CodedError):
+    """A file that cannot be read as a book."""
 
 
 def count_chars(text: str) -> int:
@@ -160,14 +179,19 @@ class StoredBookError(Exception):
 
 def book_to_json(book: Book) -> dict[str, Any]:
     """Return a book without its cover as what `json.dumps` takes."""
+    documents = [
+        {one.name: getattr(document, one.name) for one in dataclasses.fields(Document)}
+        | {"blocks": list(map(_block_to_json, document.blocks))}
+        for document in book.documents
+    ]
     return {
         "version": VERSION,
         "metadata": dataclasses.asdict(book.metadata),
-        "documents": [_document_to_json(document) for document in book.documents],
-        "toc": [dataclasses.asdict(entry) for entry in book.toc],
+        "documents": documents,
+        "toc": list(map(dataclasses.asdict, book.toc)),
         "landmarks": dict(book.landmarks),
         "warnings": list(book.warnings),
-        "losses": [dataclasses.asdict(loss) for loss in book.losses],
+        "losses": list(map(dataclasses.asdict, book.losses)),
     }
 
 
@@ -184,7 +208,10 @@ def book_from_json(data: dict[str, Any]) -> Book:
         lists = {name: tuple(metadata[name]) for name in ("authors", "subjects")}
         return Book(
             metadata=Metadata(**{**metadata, **lists}),
-            documents=tuple(_document(one) for one in data["documents"]),
+            documents=tuple(
+                Document(**{**one, "blocks": tuple(map(_block_of_json, one["blocks"]))})
+                for one in data["documents"]
+            ),
             toc=tuple(TocEntry(**one) for one in data["toc"]),
             landmarks=dict(data["landmarks"]),
             warnings=tuple(data["warnings"]),
@@ -194,36 +221,17 @@ def book_from_json(data: dict[str, Any]) -> Book:
         raise StoredBookError(f"the stored book is damaged: {error}") from error
 
 
-def _document_to_json(document: Document) -> dict[str, Any]:
-    return {
-        "path": document.path,
-        "source_chars": document.source_chars,
-        "is_linear": document.is_linear,
-        "role": document.role,
-        "language": document.language,
-        "blocks": [_block_to_json(block) for block in document.blocks],
-    }
-
-
 def _block_to_json(block: Block) -> dict[str, Any]:
     """Return a block; a book has many, so what is as it mostly is stays out."""
-    found: dict[str, Any] = {
-        "kind": str(block.kind),
-        "text": block.text,
-        "source_chars": block.source_chars,
+    values = [(one, getattr(block, one.name)) for one in dataclasses.fields(Block)]
+    return {
+        one.name: list(value) if isinstance(value, tuple) else value
+        for one, value in values
+        if value != one.default
     }
-    for one in dataclasses.fields(Block)[3:]:
-        value = getattr(block, one.name)
-        if value != one.default:
-            found[one.name] = list(value) if isinstance(value, tuple) else value
-    return found
 
 
-def _document(data: dict[str, Any]) -> Document:
-    return Document(**{**data, "blocks": tuple(_block(one) for one in data["blocks"])})
-
-
-def _block(data: dict[str, Any]) -> Block:
+def _block_of_json(data: dict[str, Any]) -> Block:
     lists: dict[str, Any] = {
         name: tuple(data[name]) for name in ("anchors", "note_marks") if name in data
     }
@@ -276,14 +284,13 @@ def _jpeg(content: bytes) -> ImageSize | None:
 
 
 def _webp(content: bytes) -> ImageSize | None:
-    kind = content[12:16]
+    kind, width, height = content[12:16], 0, 0
     if kind == b"VP8X":
         width = int.from_bytes(content[24:27], "little") + 1
-        return ImageSize("webp", width, int.from_bytes(content[27:30], "little") + 1)
-    if kind == b"VP8L":
+        height = int.from_bytes(content[27:30], "little") + 1
+    elif kind == b"VP8L":
         bits = int(struct.unpack_from("<I", content, 21)[0])
-        return ImageSize("webp", (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1)
-    if kind == b"VP8 ":
-        width, height = struct.unpack_from("<HH", content, 26)
-        return ImageSize("webp", width & 0x3FFF, height & 0x3FFF)
-    return None
+        width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    elif kind == b"VP8 ":
+        width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", content, 26))
+    return ImageSize("webp", width, height) if kind in {b"VP8X", b"VP8L", b"VP8 "} else None

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from synth.books.book import CodedError
 from synth.text.languages import base_of
 
 
@@ -30,7 +31,6 @@ class Role:
 
     @property
     def label(self) -> str:
-        """Return what lists call it."""
         return self.name or str(self.kind)
 
 
@@ -61,7 +61,6 @@ class Casting:
 
     @property
     def detects_dialogue(self) -> bool:
-        """Return whether what persons say in prose has a voice of its own."""
         return bool(self.dialogue_voice)
 
     def character(self, name: str) -> Role | None:
@@ -73,8 +72,8 @@ class Casting:
 
     def language(self, tag: str) -> Role | None:
         """Return the role of a language, by the longest tag that begins it; None without one."""
-        spelled = tag.replace("_", "-").lower()
-        fitting = [one for one in self.languages if _begins(spelled, one.lower())]
+        spelled = f"{tag.replace('_', '-')}-".lower()
+        fitting = [one for one in self.languages if spelled.startswith(f"{one}-".lower())]
         return Role(RoleKind.LANGUAGE, max(fitting, key=len)) if fitting else None
 
     def voices(self) -> Iterator[tuple[Role, str]]:
@@ -93,22 +92,14 @@ def fold_name(name: str) -> str:
     return " ".join(folded.split()).rstrip(" .:")
 
 
-def _begins(tag: str, start: str) -> bool:
-    return tag == start or tag.startswith(f"{start}-")
-
-
 MAX_CREDITS_CHARS = 2000
 PLACEHOLDERS = ("title", "subtitle", "authors", "narrators", "publisher", "year")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _YEAR = re.compile(r"(?<!\d)\d{4}(?!\d)")
 
 
-class CreditsError(Exception):
-    """A template that cannot be spoken; `code` is stable, the message says what to change."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code, self.message = code, message
+class CreditsError(CodedError):
+    """A template that cannot be spoken."""
 
 
 def check_template(template: str) -> None:
@@ -118,12 +109,12 @@ def check_template(template: str) -> None:
         CreditsError: placeholder_unknown.
     """
     known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
-    for name in _PLACEHOLDER.findall(template):
-        if name not in PLACEHOLDERS:
-            raise CreditsError(
-                "placeholder_unknown",
-                f"There is no placeholder {{{name}}}; the allowed placeholders are {known}.",
-            )
+    unknown = [name for name in _PLACEHOLDER.findall(template) if name not in PLACEHOLDERS]
+    if unknown:
+        raise CreditsError(
+            "placeholder_unknown",
+            f"There is no placeholder {{{unknown[0]}}}; the allowed placeholders are {known}.",
+        )
     if re.search(r"[{}]", _PLACEHOLDER.sub("", template)):
         raise CreditsError(
             "placeholder_unknown",
@@ -155,10 +146,8 @@ def year_of(date: str) -> str:
 
 def names_of(names: tuple[str, ...], *, language: str = "en") -> str:
     """Return names as they are said: with the word for "and" before the last one."""
-    if len(names) < 2:
-        return "".join(names)
     word = _AND.get(base_of(language), "")
-    if not word:
+    if len(names) < 2 or not word:
         return ", ".join(names)
     return f"{', '.join(names[:-1])} {word} {names[-1]}"
 

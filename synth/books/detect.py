@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
-import zipfile
 from collections.abc import Callable
 from pathlib import Path, PurePath
 
@@ -30,7 +30,7 @@ _READERS: dict[str, Callable[[bytes, str], Book]] = {
 _MARKDOWN = frozenset({".md", ".markdown", ".mdown", ".mkd"})
 _HTML = frozenset({".html", ".htm", ".xhtml"})
 # Names that promise what their content must then be.
-_PROMISES = {".epub": "epub", ".docx": "docx", ".pdf": "pdf"}
+_PROMISES = frozenset({".epub", ".docx", ".pdf"})
 _HTML_START = re.compile(
     rb"\s*(?:<\?xml[^>]*\?>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)[\s>]", re.I | re.S
 )
@@ -69,9 +69,16 @@ def read_book(source: Path | bytes, filename: str = "", *, max_bytes: int = MAX_
     """
     if isinstance(source, Path):
         filename = filename or source.name
-        _check_size(source.stat().st_size, max_bytes)
-        source = source.read_bytes()
-    _check_size(len(source), max_bytes)
+    num_bytes = source.stat().st_size if isinstance(source, Path) else len(source)
+    if num_bytes == 0:
+        raise BookRejectedError("book_empty", "The file is empty; send a book with words in it.")
+    if num_bytes > max_bytes:
+        raise BookRejectedError(
+            "book_too_large",
+            f"The file has {num_bytes} bytes; at most {max_bytes} are allowed. Remove its "
+            "pictures, or split the book.",
+        )
+    source = source.read_bytes() if isinstance(source, Path) else source
     # A name is a label: what is not printable in it has no meaning here.
     filename = "".join(c for c in PurePath(filename).name if c.isprintable()) or "book"
     return _READERS[detect_format(source, filename)](source, filename)
@@ -84,35 +91,22 @@ def detect_format(raw: bytes, filename: str) -> str:
         BookRejectedError: `book_format_unknown`, `book_drm`, `book_encrypted`.
     """
     found = _binary_format(raw)
-    suffix = PurePath(filename).suffix.lower()
-    promised = _PROMISES.get(suffix)
-    if found is None and promised is not None:
-        raise BookRejectedError(
-            "book_format_unknown",
-            f"The file's name ends in {suffix}, but its content is not {promised.upper()}. "
-            f"Check that the download was complete. {_HOW}",
-        )
     if found is not None:
         return found
-    head = (
-        raw[:_SNIFFED_BYTES].replace(b"\0", b"").removeprefix(b"\xef\xbb\xbf").lstrip(b"\xff\xfe")
-    )
+    suffix = PurePath(filename).suffix.lower()
+    if suffix in _PROMISES:
+        raise BookRejectedError(
+            "book_format_unknown",
+            f"The file's name ends in {suffix}, but its content is not {suffix[1:].upper()}. "
+            f"Check that the download was complete. {_HOW}",
+        )
+    head = raw[:_SNIFFED_BYTES].replace(b"\0", b"")
+    head = head.removeprefix(b"\xef\xbb\xbf").lstrip(b"\xff\xfe")
     if _HTML_START.match(head) or (suffix in _HTML and _TAG.search(head)):
         return "html"
     if suffix in _MARKDOWN:
         return "markdown"
     return "html" if suffix in _HTML else "txt"
-
-
-def _check_size(num_bytes: int, max_bytes: int) -> None:
-    if num_bytes == 0:
-        raise BookRejectedError("book_empty", "The file is empty; send a book with words in it.")
-    if num_bytes > max_bytes:
-        raise BookRejectedError(
-            "book_too_large",
-            f"The file has {num_bytes} bytes; at most {max_bytes} are allowed. Remove its "
-            "pictures, or split the book.",
-        )
 
 
 def _binary_format(raw: bytes) -> str | None:
@@ -122,7 +116,12 @@ def _binary_format(raw: bytes) -> str | None:
     if b"%PDF-" in raw[:1024]:
         return "pdf"
     if raw.startswith(_WORD_97):
-        raise _word_97(raw)
+        if "EncryptedPackage".encode("utf-16-le") in raw:
+            raise BookRejectedError(
+                "book_encrypted",
+                "The document is protected by a password; save a copy without one and send that.",
+            )
+        raise _unknown("a document of an old version of Word (DOC); save it as DOCX")
     if raw.startswith((b"\xeaDRMION\xee", b"TPZ0")):
         raise BookRejectedError(
             "book_drm", f"This is a Kindle book with DRM, which cannot be read. {_HOW}"
@@ -140,7 +139,10 @@ def _binary_format(raw: bytes) -> str | None:
 def _archive_format(raw: bytes) -> str:
     with open_book_archive(io.BytesIO(raw), "archive", damaged="book_not_epub") as archive:
         names = {name.replace("\\", "/") for name in archive.namelist()}
-        kind = _mimetype(archive) if "mimetype" in names else ""
+        kind = ""
+        if "mimetype" in names:
+            with contextlib.suppress(*DAMAGE), archive.open("mimetype") as opened:
+                kind = opened.read(100).decode("ascii", "replace").strip()
     if "META-INF/container.xml" in names or kind == "application/epub+zip":
         return "epub"
     if "word/document.xml" in names:
@@ -152,23 +154,6 @@ def _archive_format(raw: bytes) -> str:
     if "[Content_Types].xml" in names:
         return "docx"
     raise _unknown("an archive; unpack it and send the book that is in it")
-
-
-def _mimetype(archive: zipfile.ZipFile) -> str:
-    try:
-        with archive.open("mimetype") as opened:
-            return opened.read(100).decode("ascii", "replace").strip()
-    except DAMAGE:
-        return ""
-
-
-def _word_97(raw: bytes) -> BookRejectedError:
-    if "EncryptedPackage".encode("utf-16-le") in raw:
-        return BookRejectedError(
-            "book_encrypted",
-            "The document is protected by a password; save a copy without one and send that.",
-        )
-    return _unknown("a document of an old version of Word (DOC); save it as DOCX")
 
 
 def _unknown(what: str) -> BookRejectedError:

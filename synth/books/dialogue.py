@@ -78,12 +78,17 @@ def find_quotes(text: str, language: str, *, goes_on: bool = False) -> Quotes:
             if mark not in pairs:
                 pairs[mark] = text.count(mark) == sum(map(text.count, closers))
             end = _end_of_quote(text, start, closers, pairs=pairs[mark])
-        if end is None and is_single and not _is_open_single(text, start):
-            continue
+        if end is None and is_single:
+            # One that nothing closes may begin a quote, or be an apostrophe.
+            before = _before(text, start)
+            if _ELISION.match(text, start + 1) or (before and before[-1] not in ",:"):
+                continue
         is_open = end is None
         place = end = len(text) if end is None else end
         if is_open or not _is_narrators(text, start, end, language):
-            found.append((start, _include_trailing(text, end)))
+            # With the comma or stop that some languages put behind the mark.
+            trailing = _TRAILING.match(text, end)
+            found.append((start, trailing.end() if trailing else end))
     return Quotes(tuple(found), is_open)
 
 
@@ -97,15 +102,16 @@ def _closers(text: str, place: int, language: str) -> str:
         return '“”"'
     if mark == "«":
         return "" if language in _INWARD and not is_opening else "»"
-    if mark == "»" and is_opening:
-        return "«" if language in _INWARD else "»" if language in _SAME else ""
-    if mark == "”" and is_opening:
-        return "”" if language in _SAME else ""
-    if mark == '"' and is_opening:
-        return '"'
-    if mark in "‘'" and is_opening and language in _SINGLE:
-        return "’" if mark == "‘" else "'"
-    return {"「": "」", "『": "』"}.get(mark, "")
+    if mark in "「『":
+        return "」" if mark == "「" else "』"
+    if not is_opening or mark not in "»”\"‘'":
+        return ""
+    if mark in "»”":
+        same = mark if language in _SAME else ""
+        return "«" if mark == "»" and language in _INWARD else same
+    if mark == '"' or language in _SINGLE:
+        return "’" if mark == "‘" else mark
+    return ""
 
 
 def _opens(text: str, place: int) -> bool:
@@ -126,22 +132,18 @@ def _end_of_quote(text: str, start: int, closers: str, *, pairs: bool = False) -
     nests = mark not in closers and pairs
     for match in _MARKS.finditer(text, start + 1):
         place = match.start()
+        closes = not text[place - 1].isspace() and not text[place + 1 : place + 2].isalnum()
         if text[place] in closers:
-            if mark == '"' and _opens(text, place) and not _closes(text, place):
+            if mark == '"' and _opens(text, place) and not closes:
                 continue
             if not depth:
                 return place + 1
             depth -= 1
         elif text[place] == mark:
-            if mark == "“" and _closes(text, place) and not _opens(text, place):
+            if mark == "“" and closes and not _opens(text, place):
                 return place + 1
             depth += nests
     return None
-
-
-def _closes(text: str, place: int) -> bool:
-    after = text[place + 1 : place + 2]
-    return not text[place - 1].isspace() and not after.isalnum()
 
 
 def _end_of_single(text: str, start: int) -> int | None:
@@ -156,7 +158,8 @@ def _end_of_single(text: str, start: int) -> int | None:
         place = match.start()
         if text[place] == text[start] and _opens(text, place) and place - 1 != start:
             break
-        if text[place] == closer and _closes(text, place):
+        is_end = not text[place - 1].isspace() and not text[place + 1 : place + 2].isalnum()
+        if text[place] == closer and is_end:
             if text[place - 1] in '.,!?…—–;:”"':
                 return place + 1
             candidates.append(place)
@@ -167,14 +170,6 @@ def _end_of_single(text: str, start: int) -> int | None:
     return end if words <= _MOST_SCARE_WORDS or len(candidates) == 1 else None
 
 
-def _is_open_single(text: str, start: int) -> bool:
-    """Say whether a single mark that nothing closes begins a quote, and is no apostrophe."""
-    if _ELISION.match(text, start + 1):
-        return False
-    before = _before(text, start)
-    return not before or before[-1] in ",:"
-
-
 def _is_narrators(text: str, start: int, end: int, language: str) -> bool:
     """Say whether what stands in marks is not said, but a word or a title of the narrator's."""
     said = text[start + 1 : end - 1].strip()
@@ -182,7 +177,9 @@ def _is_narrators(text: str, start: int, end: int, language: str) -> bool:
     if not said or said[-1] in _SAID_ENDS:
         return False
     if _CJK.search(said):
-        return _is_narrators_cjk(said, before, after)
+        is_short = len(said) <= _MOST_SCARE_CJK and said[-1] not in "。，、"
+        is_inside = before[-1:].isalnum() and before[-1] not in _CJK_SAYS
+        return is_short and is_inside and not after.startswith(("と", "って"))
     words = _WORD.findall(said)
     is_inside = bool(before) and (before[-1].isalnum() or before[-1] in "’'")
     if is_inside:
@@ -205,34 +202,6 @@ def _is_title(words: list[str]) -> bool:
     return is_short and len(long) > 1 and all(word[0].isupper() for word in long)
 
 
-def _is_narrators_cjk(said: str, before: str, after: str) -> bool:
-    if len(said) > _MOST_SCARE_CJK or said[-1] in "。，、":
-        return False
-    if not before or not before[-1].isalnum() or before[-1] in _CJK_SAYS:
-        return False
-    return not after.startswith(("と", "って"))
-
-
-def _include_trailing(text: str, end: int) -> int:
-    """Return the end with the comma or stop that some languages put behind the mark."""
-    trailing = _TRAILING.match(text, end)
-    return trailing.end() if trailing else end
-
-
-def outside(ranges: tuple[Range, ...], length: int) -> Iterator[Range]:
-    """Yield what lies between ranges that are in order."""
-    place = 0
-    for start, end in ranges:
-        if start > place:
-            yield place, start
-        place = end
-    if place < length:
-        yield place, length
-
-
-# ruff: noqa: RUF001  # dashes are what this module is about
-
-
 # Where a dash at the beginning of a paragraph says that somebody speaks.
 _DASH_LANGUAGES = frozenset(
     "es fr it pt ca gl ru uk be bg mk pl cs sk ro hu tr el sv fi nb no da lt lv et hr sr".split()  # noqa: SIM905
@@ -242,6 +211,7 @@ _BY_STOPS = frozenset(("ru", "uk", "be", "bg", "mk"))  # a dash between words st
 _START = re.compile(r"\s*(?:[—–―]|--|-\s)\s*(?=\S)")
 _AFTER_COLON = re.compile(r"(?<=:)\s+(?=[—–―]\s*\S)")
 _DASH = re.compile(r"[—–―]|(?<=\s)-(?=\s)")
+_STOPS_BEHIND = re.compile(r"[,.;:!?…]*")
 _NEAR = 20  # characters, of which all but the nearest are blanks
 _STOPS = ',.!?…:;»”"'
 
@@ -267,11 +237,6 @@ _INCISE = re.compile(
 )
 
 
-def begins_with_dash(text: str, language: str) -> bool:
-    """Say whether a dash says that somebody speaks here."""
-    return language in _DASH_LANGUAGES and _START.match(text) is not None
-
-
 def find_dash_ranges(text: str, language: str) -> list[Range]:
     """Return what of a paragraph is said, where a dash at its beginning says that.
 
@@ -288,12 +253,6 @@ def find_dash_ranges(text: str, language: str) -> list[Range]:
         turns.append(match.start() if is_said else _end_of_tag(text, match, language))
     turns.append(len(text))
     return [(one, two) for one, two in zip(turns[::2], turns[1::2], strict=False) if one < two]
-
-
-def find_speech_after_colon(text: str, language: str) -> int | None:
-    """Return where speech begins after a colon and a dash; None where it does not."""
-    found = _AFTER_COLON.search(text) if language in _DASH_LANGUAGES else None
-    return found.end() if found else None
 
 
 def remove_incises(text: str, ranges: list[Range], language: str) -> list[Range]:
@@ -328,10 +287,8 @@ def _is_no_turn(text: str, place: int, language: str, *, is_said: bool) -> bool:
 
 def _end_of_tag(text: str, match: re.Match[str], language: str) -> int:
     """Return where speech goes on after the words about it."""
-    if language not in _ATTACHED:
-        return match.start()
-    stops = re.compile(r"[,.;:!?…]*").match(text, match.end())
-    return stops.end() if stops else match.end()
+    stops = _STOPS_BEHIND.match(text, match.end()) if language in _ATTACHED else None
+    return stops.end() if stops else match.start()
 
 
 class Span(NamedTuple):
@@ -364,20 +321,33 @@ class DialogueReader:
         return list(_spans(text, self._ranges(text, short)))
 
     def _ranges(self, text: str, language: str) -> list[Range]:
-        if begins_with_dash(text, language):
+        has_dashes = language in _DASH_LANGUAGES
+        start = 0 if has_dashes and _START.match(text) else None
+        said: list[Range] = []
+        if start is None:
+            quotes = find_quotes(text, language, goes_on=self._is_open)
+            self._is_open, said = quotes.is_open, list(quotes.ranges)
+            if not said and has_dashes and (found := _AFTER_COLON.search(text)):
+                start = found.end()
+        else:
             self._is_open = False
-            return remove_incises(text, find_dash_ranges(text, language), language)
-        quotes = find_quotes(text, language, goes_on=self._is_open)
-        self._is_open = quotes.is_open
-        if not quotes.ranges and (start := find_speech_after_colon(text, language)) is not None:
-            rest = remove_incises(text[start:], find_dash_ranges(text[start:], language), language)
-            return [(start + one, start + two) for one, two in rest]
-        return remove_incises(text, list(quotes.ranges), language)
+        if start is None:
+            return remove_incises(text, said, language)
+        rest = text[start:]
+        said = remove_incises(rest, find_dash_ranges(rest, language), language)
+        return [(start + one, start + two) for one, two in said]
 
 
 def _spans(text: str, said: list[Range]) -> Iterator[Span]:
-    unsaid = outside(tuple(said), len(text))
-    parts = sorted([(*one, True) for one in said] + [(*one, False) for one in unsaid])
+    parts: list[tuple[int, int, bool]] = []
+    place = 0
+    for start, end in said:
+        if start > place:
+            parts.append((place, start, False))
+        parts.append((start, end, True))
+        place = end
+    if place < len(text):
+        parts.append((place, len(text), False))
     for start, end, is_dialogue in _join_silent(text, parts):
         yield Span(text[start:end], is_dialogue)
 

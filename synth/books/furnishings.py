@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
 
-from synth.books.book import ASIDES, Block, BlockKind, Book, Document
+from synth.books.book import ASIDES, Block, BlockKind, Book, Place, Placed
 from synth.books.documents.labels import is_label
 from synth.books.rules import SkipReason
-
-Place = tuple[int, int]  # numbers of the document and of the block
 
 _FRONT_BLOCKS = 150
 _END_BLOCKS = 40
@@ -81,7 +79,8 @@ _YEAR_LINE = re.compile(r"\W*(?:1[4-9]\d\d|20\d\d|[MDCLXVI]{4,})\W*\Z")
 
 def find_furnishings(book: Book) -> dict[Place, SkipReason]:
     """Return the blocks that are no text of the author's, by their places, and why each is none."""
-    return {**_find_imprints(book), **_find_page_numbers(book)}
+    worded = [one for one in book.blocks() if one.block.text and one.block.kind not in ASIDES]
+    return {**_find_imprints(worded), **_find_page_numbers(book, worded)}
 
 
 def reads_as_sentence(text: str) -> bool:
@@ -92,54 +91,47 @@ def reads_as_sentence(text: str) -> bool:
     return len(words) >= _MIN_SENTENCE_WORDS and is_ended and 2 * small >= len(words)
 
 
-def _iterate_worded(book: Book) -> Iterator[tuple[Place, Block]]:
-    """Yield the blocks that have words, in their order."""
-    for number, document in enumerate(book.documents):
-        for place, block in enumerate(document.blocks):
-            if block.text and block.kind not in ASIDES:
-                yield (number, place), block
-
-
-def _find_imprints(book: Book) -> dict[Place, SkipReason]:
-    blocks = list(_iterate_worded(book))
-    found = {
-        place: SkipReason.BOILERPLATE for place, block in blocks if _STAMP.match(block.text[:200])
-    }
-    loose: list[Place] = []  # since the last line of an imprint: titles, names, dedications
+def _find_imprints(blocks: list[Placed]) -> dict[Place, SkipReason]:
+    boilerplate = {one.key for one in blocks if _STAMP.match(one.block.text[:200])}
+    imprint: dict[Place, str] = {}  # with the texts
+    loose: list[Placed] = []  # since the last line of an imprint: titles, names, dedications
     is_in_note = has_imprint = False
-    for place, block in blocks[:_FRONT_BLOCKS]:
-        text = block.text
+    for placed in blocks[:_FRONT_BLOCKS]:
+        key, text, is_told = placed.key, placed.block.text, reads_as_sentence(placed.block.text)
+        is_heading = placed.block.kind is BlockKind.HEADING
         if not is_in_note and _NOTE_START.match(text):
             is_in_note = True
-            found |= dict.fromkeys(loose, SkipReason.BOILERPLATE)  # the name of who scanned it
-        reason = found.get(place) or _front_reason(block)
+            boilerplate.update(one.key for one in loose)  # the name of who scanned it
+        reason = SkipReason.BOILERPLATE if key in boilerplate else _front_reason(placed.block)
         if is_in_note:
             reason = SkipReason.BOILERPLATE
             is_in_note = not _NOTE_END.search(text)
-        if reason is not None:
-            found[place] = reason
-            if reason is SkipReason.LICENCE:
-                # Such as the publisher between the place and the year.
-                if has_imprint:
-                    found |= dict.fromkeys(loose, SkipReason.LICENCE)
-                has_imprint = True
-                loose = []
-        elif _is_story(block):
-            break
-        elif len(text) <= _MAX_LINE_CHARS and not reads_as_sentence(text):
-            loose.append(place)
-        else:
+        if reason is SkipReason.BOILERPLATE:
+            boilerplate.add(key)
+        elif reason is SkipReason.LICENCE:
+            # Such as the publisher between the place and the year.
+            imprint |= {
+                one.key: one.block.text for one in (*(loose if has_imprint else ()), placed)
+            }
+            loose, has_imprint = [], True
+        elif is_heading and is_label(text):
+            break  # the text of the book has begun
+        elif len(text) <= _MAX_LINE_CHARS and not is_told:
+            loose.append(placed)
+        elif is_heading or len(text) < _LONG_CHARS or not is_told:
             loose, has_imprint = [], False
-    imprint = [place for place, why in found.items() if why is SkipReason.LICENCE]
-    texts = [book.documents[number].blocks[at].text for number, at in imprint]
-    if len(imprint) < _MIN_WEAK_LINES and not any(map(_SURE.search, texts)):
-        # "London, 1895" alone may be where a letter was written.
-        found = {place: why for place, why in found.items() if place not in imprint}
+        else:
+            break
+    boilerplate -= imprint.keys()
+    if len(imprint) < _MIN_WEAK_LINES and not any(map(_SURE.search, imprint.values())):
+        imprint = {}  # "London, 1895" alone may be where a letter was written
     if is_in_note:  # it never ended, so it was none
-        found = {place: why for place, why in found.items() if why is not SkipReason.BOILERPLATE}
-    for place, block in blocks[-_END_BLOCKS:]:
-        if _ONLY_URL.match(block.text[:300]):
-            found.setdefault(place, SkipReason.BOILERPLATE)
+        boilerplate = set()
+    found = dict.fromkeys(boilerplate, SkipReason.BOILERPLATE)
+    found |= dict.fromkeys(imprint, SkipReason.LICENCE)
+    for placed in blocks[-_END_BLOCKS:]:
+        if _ONLY_URL.match(placed.block.text[:300]):
+            found.setdefault(placed.key, SkipReason.BOILERPLATE)
     return found
 
 
@@ -147,38 +139,33 @@ def _front_reason(block: Block) -> SkipReason | None:
     text = block.text
     if _ONLY_URL.match(text[:300]):
         return SkipReason.BOILERPLATE
-    if block.kind is BlockKind.HEADING and is_label(text):
+    is_heading = block.kind is BlockKind.HEADING
+    if len(text) > _MAX_IMPRINT_CHARS or (is_heading and is_label(text)):
         return None
-    if len(text) <= _MAX_IMPRINT_CHARS and _ARCHIVE.search(text):
+    if _ARCHIVE.search(text):
         return SkipReason.BOILERPLATE
-    if len(text) <= _MAX_IMPRINT_CHARS and _SURE.search(text):
+    if _SURE.search(text):
         return SkipReason.LICENCE
-    is_line = len(text) <= _MAX_LINE_CHARS and not reads_as_sentence(text)
-    if is_line and (_WEAK.search(text) or _CITY_LINE.match(text) or _YEAR_LINE.match(text)):
-        return None if block.kind is BlockKind.HEADING else SkipReason.LICENCE
-    return None
+    if is_heading or len(text) > _MAX_LINE_CHARS or reads_as_sentence(text):
+        return None
+    is_weak = _WEAK.search(text) or _CITY_LINE.match(text) or _YEAR_LINE.match(text)
+    return SkipReason.LICENCE if is_weak else None
 
 
-def _is_story(block: Block) -> bool:
-    """Say whether the text of the book has begun."""
-    if block.kind is BlockKind.HEADING:
-        return is_label(block.text)
-    return len(block.text) >= _LONG_CHARS and reads_as_sentence(block.text)
-
-
-def _find_page_numbers(book: Book) -> dict[Place, SkipReason]:
+def _find_page_numbers(book: Book, worded: list[Placed]) -> dict[Place, SkipReason]:
     """Return the places of numbers of pages: alone in a file, or counting on through the text."""
     named = {entry.path for entry in book.toc}
-    files: list[tuple[int, int, Place]] = []  # number of the document, its number, its place
+    filled = Counter(placed.document for placed in worded)
+    files: list[tuple[int, Place]] = []  # numbers, where one is all that a document says
     lines: list[tuple[int, Place]] = []
-    for number, document in enumerate(book.documents):
-        filled = [(n, b) for n, b in enumerate(document.blocks) if b.text and b.kind not in ASIDES]
-        values = [(n, int(m[1])) for n, b in filled if (m := _number_of(b)) is not None]
-        if len(filled) == len(values) == 1 and document.path not in named:
-            files.append((number, values[0][1], (number, values[0][0])))
-        else:
-            lines += [(value, (number, place)) for place, value in values]
-    found = set() if _number_chapters(files, book.documents) else {place for _, _, place in files}
+    for placed in worded:
+        is_paragraph = placed.block.kind is BlockKind.PARAGRAPH
+        match = _NUMBER.match(placed.block.text) if is_paragraph else None
+        if match is not None:
+            is_alone = filled[placed.document] == 1
+            is_alone = is_alone and book.documents[placed.document].path not in named
+            (files if is_alone else lines).append((int(match[1]), placed.key))
+    found = {place for _, place in files} if not _count_chapters(book, files) else set()
     run: list[tuple[int, Place]] = []
     for value, place in [*lines, (-1, (0, 0))]:
         if run and value == run[-1][0] + 1:
@@ -191,15 +178,11 @@ def _find_page_numbers(book: Book) -> dict[Place, SkipReason]:
     return dict.fromkeys(found, SkipReason.PAGE_NUMBER)
 
 
-def _number_of(block: Block) -> re.Match[str] | None:
-    return _NUMBER.match(block.text) if block.kind is BlockKind.PARAGRAPH else None
-
-
-def _number_chapters(files: list[tuple[int, int, Place]], documents: tuple[Document, ...]) -> bool:
+def _count_chapters(book: Book, files: list[tuple[int, Place]]) -> bool:
     """Say whether files of a number alone count the chapters: from 1, each before a long text."""
-    if len(files) < 2 or [value for _, value, _ in files] != list(range(1, len(files) + 1)):
+    if len(files) < 2 or [value for value, _ in files] != list(range(1, len(files) + 1)):
         return False
-    following = [documents[number + 1 : number + 2] for number, _, _ in files]
+    following = [book.documents[place[0] + 1 : place[0] + 2] for _, place in files]
     return all(
         found
         and found[0].source_chars >= _MIN_NUMBERED_CHARS

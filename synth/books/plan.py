@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from synth.books.book import Block, BlockKind, Book, Loss, Metadata
-from synth.books.chapters import Placed, Section, find_sections
+from synth.books.book import Block, BlockKind, Book, Loss, Metadata, Place, Placed
+from synth.books.chapters import Section, find_sections
 from synth.books.documents.notes import full_mark
-from synth.books.furnishings import Place, find_furnishings, reads_as_sentence
+from synth.books.furnishings import find_furnishings, reads_as_sentence
 from synth.books.rules import CHARS_PER_SECOND, Notes, Rules, SkipReason, block_reason
 from synth.books.warnings import warnings_of
 from synth.text.normalise import is_speakable
@@ -47,7 +47,6 @@ class PlannedBlock:
 
     @property
     def can_be_spoken(self) -> bool:
-        """Return whether there is something in it that can be spoken."""
         return self.block.kind is not BlockKind.BREAK and is_speakable(self.block.text)
 
 
@@ -82,7 +81,6 @@ class PlannedChapter:
 
     @property
     def source_chars(self) -> int:
-        """Return the non-blank characters of the book that the chapter stands for."""
         return sum(planned.block.source_chars for planned in self.blocks)
 
     @property
@@ -123,7 +121,6 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """Return how long the audio will be, in seconds, roughly."""
         return self.characters / self.chars_per_second
 
     def skipped(self) -> dict[SkipReason, int]:
@@ -131,8 +128,7 @@ class Plan:
         found: Counter[SkipReason] = Counter()
         for chapter in self.chapters:
             for planned in chapter.blocks:
-                reason = chapter.reason_of(planned)
-                if reason is not None:
+                if reason := chapter.reason_of(planned):
                     found[reason] += planned.block.source_chars
         return dict(found)
 
@@ -151,6 +147,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """Return the plan as what `json.dumps` takes, without the texts that are spoken."""
         skipped = self.skipped()
+        spoken = self.spoken_source_chars
         rows = list(self._skipped_json())
         reasons = dict.fromkeys([*map(str, skipped), *(row["reason"] for row in rows)])
         return {
@@ -167,11 +164,11 @@ class Plan:
             },
             "completeness": {
                 "source_chars": self.source_chars,
-                "spoken": self.spoken_source_chars,
+                "spoken": spoken,
                 "skipped": {str(reason): count for reason, count in skipped.items()},
-                "missing": [dataclasses.asdict(loss) for loss in self.losses],
+                "missing": list(map(dataclasses.asdict, self.losses)),
                 "is_complete": not self.losses
-                and self.spoken_source_chars + sum(skipped.values()) == self.source_chars,
+                and spoken + sum(skipped.values()) == self.source_chars,
             },
             "skipped": rows,
             "reasons": {reason: SkipReason(reason).sentence for reason in reasons},
@@ -182,8 +179,7 @@ class Plan:
         """Yield what is skipped in chapters that are spoken, or was, block by block."""
         for chapter in self.included:
             for index, planned in enumerate(chapter.blocks):
-                reason = planned.reason or planned.usual
-                if reason is not None:
+                if reason := planned.reason or planned.usual:
                     yield {
                         "chapter": chapter.id,
                         "block": index,
@@ -254,6 +250,7 @@ def _chapters(
         first = section.blocks[0]
         key = f"{book.documents[first.document].path}\0{first.place}"
         seen[key] += 1
+        key = key if seen[key] == 1 else f"{key}\0{seen[key]}"
         reason = section.reason
         # What is left out as a whole is for one reason.
         others = furnishings if reason is None else {}
@@ -261,7 +258,7 @@ def _chapters(
             PlannedBlock(
                 p.block,
                 book.documents[p.document].path,
-                _block_reason(p, section, rules) or others.get((p.document, p.place)),
+                _block_reason(p, section, rules) or others.get(p.key),
             )
             for p in section.blocks
         )
@@ -270,13 +267,17 @@ def _chapters(
         if reason is None and all(planned.reason is not None for planned in blocks):
             reason = _common_reason(blocks)
         has_begun = has_begun or reason is None
+        languages: Counter[str] = Counter()
+        for p in section.blocks:
+            language = p.block.language or book.documents[p.document].language
+            languages[language] += p.block.source_chars
         yield PlannedChapter(
-            id=_id_of(key if seen[key] == 1 else f"{key}\0{seen[key]}"),
+            id=f"c{hashlib.sha256(key.encode('utf-8', 'replace')).hexdigest()[:10]}",
             title=section.title,
             level=section.level,
             included=reason is None,
             reason=reason,
-            language=_language(book, section),
+            language=languages.most_common(1)[0][0] or book.metadata.language,
             blocks=blocks,
             parents=tuple(part for part in section.parents if part.casefold() != title),
         )
@@ -286,15 +287,9 @@ def _is_front_page(blocks: tuple[PlannedBlock, ...]) -> bool:
     """Say whether all there is besides an imprint are the lines of a title page."""
     rest = [planned.block for planned in blocks if planned.reason is None]
     has_imprint = any(planned.reason is SkipReason.LICENCE for planned in blocks)
-    num_chars = sum(block.source_chars for block in rest)
-    return (
-        bool(rest)
-        and has_imprint
-        and num_chars <= _MAX_TITLE_LINES_CHARS
-        and not any(
-            reads_as_sentence(block.text) or _DEDICATION.match(block.text) for block in rest
-        )
-    )
+    if not rest or not has_imprint or sum(b.source_chars for b in rest) > _MAX_TITLE_LINES_CHARS:
+        return False
+    return not any(reads_as_sentence(b.text) or _DEDICATION.match(b.text) for b in rest)
 
 
 def _common_reason(blocks: tuple[PlannedBlock, ...]) -> SkipReason:
@@ -316,62 +311,34 @@ def _block_reason(placed: Placed, section: Section, rules: Rules) -> SkipReason 
     return reason
 
 
-def _id_of(key: str) -> str:
-    return f"c{hashlib.sha256(key.encode('utf-8', 'replace')).hexdigest()[:10]}"
-
-
-def _language(book: Book, section: Section) -> str:
-    """Return the language of most of a section's characters."""
-    counts: Counter[str] = Counter()
-    for placed in section.blocks:
-        language = placed.block.language or book.documents[placed.document].language
-        counts[language] += placed.block.source_chars
-    found = counts.most_common(1)[0][0] if counts else ""
-    return found or book.metadata.language
-
-
 def move_notes(book: Book, sections: list[Section], *, at_end: bool) -> None:
     """Move each note, in place, to the first spoken block that refers to it.
 
     A note that nothing refers to stays where it is. A chapter that held only notes goes away.
     """
-    bodies = _bodies(book, sections)
-    moved: set[tuple[int, int]] = set()
-    followed: dict[tuple[int, int], list[Placed]] = {}
-    for section in sections:
-        if section.reason is not None:
-            continue
-        for placed in section.blocks:
-            if placed.block.kind is BlockKind.NOTE:
-                continue
+    bodies: dict[str, list[Placed]] = {}  # the blocks of each note by "path#anchor"
+    for placed in (placed for section in sections for placed in section.blocks):
+        if placed.block.kind is BlockKind.NOTE:
             path = book.documents[placed.document].path
-            for mark in placed.block.note_marks:
-                for note in bodies.get(full_mark(path, mark), ()):
-                    if _key(note) not in moved:
-                        moved.add(_key(note))
-                        followed.setdefault(_key(placed), []).append(note)
+            for anchor in placed.block.anchors:
+                bodies.setdefault(f"{path}#{anchor}", []).append(placed)
+    moved: set[Place] = set()
+    followed: dict[Place, list[Placed]] = {}
+    for placed in (p for one in sections if one.reason is None for p in one.blocks):
+        if placed.block.kind is BlockKind.NOTE:
+            continue
+        path = book.documents[placed.document].path
+        for mark in placed.block.note_marks:
+            for note in bodies.get(full_mark(path, mark), ()):
+                if note.key not in moved:
+                    moved.add(note.key)
+                    followed.setdefault(placed.key, []).append(note)
     for section in sections:
         blocks: list[Placed] = []
         last: list[Placed] = []
         for placed in section.blocks:
-            if _key(placed) not in moved:
+            if placed.key not in moved:
                 blocks.append(placed)
-                (last if at_end else blocks).extend(followed.get(_key(placed), ()))
+                (last if at_end else blocks).extend(followed.get(placed.key, ()))
         section.blocks = [*blocks, *last]
     sections[:] = [section for section in sections if section.blocks]
-
-
-def _bodies(book: Book, sections: list[Section]) -> dict[str, list[Placed]]:
-    """Return the blocks of each note by "path#anchor"."""
-    found: dict[str, list[Placed]] = {}
-    for section in sections:
-        for placed in section.blocks:
-            if placed.block.kind is BlockKind.NOTE:
-                path = book.documents[placed.document].path
-                for anchor in placed.block.anchors:
-                    found.setdefault(f"{path}#{anchor}", []).append(placed)
-    return found
-
-
-def _key(placed: Placed) -> tuple[int, int]:
-    return placed.document, placed.place

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from synth.books.cast import Casting, RoleKind, fold_name
@@ -37,8 +37,10 @@ class _CastCounts:
     by_language_voice: Counter[str] = field(default_factory=Counter)
     _last: str = ""
 
+    def share_of(self, count: int) -> float:
+        return round(count / self.characters, 4) if self.characters else 0.0
+
     def add(self, unit: Unit, casting: Casting) -> None:
-        """Count a unit."""
         chars = len(unit.text)
         self.characters += chars
         self.languages[unit.language] += chars
@@ -70,27 +72,21 @@ def cast_report(plan: Plan, casting: Casting) -> dict[str, Any]:
             if unit.text:
                 counts.add(unit, casting)
     persons = sorted(counts.persons.values(), key=lambda one: (-one.characters, one.name))
-    dialogue = {"characters": counts.dialogue, "share": _share(counts.dialogue, counts)}
-    return {
-        "characters": [
-            {
-                "name": one.name,
-                "voice": one.voice,
-                "speeches": one.speeches,
-                "characters": one.characters,
-                "example": one.example,
-            }
-            for one in persons[:MAX_CHARACTERS_TOLD]
-        ],
-        "languages": [
+    languages = []
+    for language, count in counts.languages.most_common():
+        role = casting.language(language) if counts.by_language_voice[language] else None
+        languages.append(
             {
                 "language": language,
                 "characters": count,
-                "share": _share(count, counts),
-                "voice": _voice_of(language, casting) if counts.by_language_voice[language] else "",
+                "share": counts.share_of(count),
+                "voice": casting.languages[role.name] if role else "",
             }
-            for language, count in counts.languages.most_common()
-        ],
+        )
+    dialogue = {"characters": counts.dialogue, "share": counts.share_of(counts.dialogue)}
+    return {
+        "characters": list(map(asdict, persons[:MAX_CHARACTERS_TOLD])),
+        "languages": languages,
         "dialogue": dialogue if casting.detects_dialogue else None,
         "warnings": list(_warnings(plan, casting, counts)),
     }
@@ -121,12 +117,3 @@ def _warnings(plan: Plan, casting: Casting, counts: _CastCounts) -> Iterable[str
         yield "No dialogue was found, so the narrator speaks everything."
     for name in unknown_characters(plan, casting):
         yield f"The character {name!r} has a voice, but does not speak in this book."
-
-
-def _voice_of(language: str, casting: Casting) -> str:
-    role = casting.language(language)
-    return casting.languages[role.name] if role else ""
-
-
-def _share(count: int, counts: _CastCounts) -> float:
-    return round(count / counts.characters, 4) if counts.characters else 0.0

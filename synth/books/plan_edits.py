@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from synth.books.book import BlockKind
+from synth.books.book import BlockKind, CodedError
 from synth.books.plan import Plan, PlannedBlock, PlannedChapter
 from synth.books.rules import SkipReason
 from synth.text.languages import language_tag
@@ -16,12 +16,8 @@ MAX_TITLE_CHARS = 200
 MAX_VOICE_CHARS = 100
 
 
-class PlanEditError(Exception):
-    """An edit that cannot be made; `code` is stable, the message says what to change."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code, self.message = code, message
+class PlanEditError(CodedError):
+    """An edit that cannot be made."""
 
 
 def include(plan: Plan, chapter: str = "", block: int | None = None, reason: str = "") -> Plan:
@@ -39,18 +35,27 @@ def include(plan: Plan, chapter: str = "", block: int | None = None, reason: str
     if reason:
         return _switch_reason(plan, chapter, block, reason, is_on=True)
     found = _find(plan, chapter)
+    blocks = list(found.blocks)
     if block is not None:
-        return _replace_chapter(plan, _include_block(found, block))
-    if all(planned.reason is not None for planned in found.blocks):
+        _check_block(found, block)
+        if not blocks[block].can_be_spoken:
+            raise PlanEditError(
+                "chapter_empty",
+                f"Block {block} of chapter {chapter!r} has nothing that can be spoken.",
+            )
+        if not found.included:  # nothing else of it is spoken
+            why = found.reason or SkipReason.EXCLUDED
+            blocks = [replace(one, reason=one.reason or why, usual=None) for one in blocks]
+        blocks[block] = _switch_on(blocks[block])
+    elif all(planned.reason is not None for planned in blocks):
         # All of it was left out block by block, as page numbers are.
-        blocks = tuple(map(_switch_on, found.blocks))
+        blocks = list(map(_switch_on, blocks))
         if all(planned.reason is not None for planned in blocks):
             raise PlanEditError(
                 "chapter_empty",
                 f"Chapter {chapter!r} has nothing that can be spoken, so it cannot be included.",
             )
-        found = replace(found, blocks=blocks)
-    return _replace_chapter(plan, replace(found, included=True))
+    return _replace_chapter(plan, chapter, included=True, blocks=tuple(blocks))
 
 
 def exclude(plan: Plan, chapter: str = "", block: int | None = None, reason: str = "") -> Plan:
@@ -65,16 +70,13 @@ def exclude(plan: Plan, chapter: str = "", block: int | None = None, reason: str
     if reason:
         return _switch_reason(plan, chapter, block, reason, is_on=False)
     found = _find(plan, chapter)
-    if block is not None:
-        _check_block(found, block)
-        blocks = list(found.blocks)
-        blocks[block] = _switch_off(blocks[block])
-        return _replace_chapter(plan, replace(found, blocks=tuple(blocks)))
-    return _replace_chapter(plan, _exclude_chapter(found))
-
-
-def _exclude_chapter(chapter: PlannedChapter) -> PlannedChapter:
-    return replace(chapter, included=False, reason=chapter.reason or SkipReason.EXCLUDED)
+    if block is None:
+        why = found.reason or SkipReason.EXCLUDED
+        return _replace_chapter(plan, chapter, included=False, reason=why)
+    _check_block(found, block)
+    blocks = list(found.blocks)
+    blocks[block] = _switch_off(blocks[block])
+    return _replace_chapter(plan, chapter, blocks=tuple(blocks))
 
 
 def _switch_on(planned: PlannedBlock) -> PlannedBlock:
@@ -91,22 +93,6 @@ def _switch_off(planned: PlannedBlock) -> PlannedBlock:
     return replace(planned, reason=planned.usual or SkipReason.EXCLUDED, usual=None)
 
 
-def _include_block(chapter: PlannedChapter, block: int) -> PlannedChapter:
-    """Return a chapter in which a block is spoken; of one that is left out, nothing else is."""
-    _check_block(chapter, block)
-    if not chapter.blocks[block].can_be_spoken:
-        raise PlanEditError(
-            "chapter_empty",
-            f"Block {block} of chapter {chapter.id!r} has nothing that can be spoken.",
-        )
-    blocks = list(chapter.blocks)
-    if not chapter.included:
-        why = chapter.reason or SkipReason.EXCLUDED
-        blocks = [replace(one, reason=one.reason or why, usual=None) for one in blocks]
-    blocks[block] = _switch_on(blocks[block])
-    return replace(chapter, included=True, blocks=tuple(blocks))
-
-
 def _check_block(chapter: PlannedChapter, block: int) -> None:
     if not 0 <= block < len(chapter.blocks):
         raise PlanEditError(
@@ -119,7 +105,6 @@ def _check_block(chapter: PlannedChapter, block: int) -> None:
 def _switch_reason(
     plan: Plan, chapter: str, block: int | None, reason: str, *, is_on: bool
 ) -> Plan:
-    """Include all that is left out for a reason, or leave it out again."""
     if block is not None:
         raise PlanEditError("edit_invalid", "Give a `block` or a `reason`, not both.")
     if reason not in set(SkipReason):
@@ -127,22 +112,23 @@ def _switch_reason(
         raise PlanEditError("edit_invalid", f"`reason` must be one of {known}.")
     if chapter:
         _find(plan, chapter)
-    chapters = tuple(
+    chapters = (
         _switch_chapter(one, SkipReason(reason), is_on=is_on) if chapter in {"", one.id} else one
         for one in plan.chapters
     )
-    return _check(replace(plan, chapters=chapters))
+    return _with_chapters(plan, *chapters)
 
 
 def _switch_chapter(chapter: PlannedChapter, reason: SkipReason, *, is_on: bool) -> PlannedChapter:
-    if not is_on and chapter.included and chapter.reason is reason:
-        return _exclude_chapter(chapter)
+    is_included = chapter.included
     if is_on:
         blocks = tuple(_switch_on(one) if one.reason is reason else one for one in chapter.blocks)
+        is_spoken = any(one.reason is None for one in blocks)
+        is_included = is_included or (chapter.reason is reason and is_spoken)
+    elif is_included and chapter.reason is reason:
+        return replace(chapter, included=False)
     else:
         blocks = tuple(_switch_off(one) if one.usual is reason else one for one in chapter.blocks)
-    is_spoken = any(one.reason is None for one in blocks)
-    is_included = chapter.included or (is_on and chapter.reason is reason and is_spoken)
     return replace(chapter, blocks=blocks, included=is_included)
 
 
@@ -158,7 +144,7 @@ def rename(plan: Plan, chapter: str, title: str) -> Plan:
         raise PlanEditError(
             "title_invalid", f"A title must have 1 to {MAX_TITLE_CHARS} characters in one line."
         )
-    return _replace_chapter(plan, replace(_find(plan, chapter), title=cleaned))
+    return _replace_chapter(plan, chapter, title=cleaned)
 
 
 def merge(plan: Plan, chapters: Sequence[str]) -> Plan:
@@ -186,7 +172,7 @@ def merge(plan: Plan, chapters: Sequence[str]) -> Plan:
     blocks = tuple(planned for chapter in found for planned in chapter.blocks)
     merged = replace(found[0], blocks=blocks)
     rest = plan.chapters[start + len(chapters) :]
-    return _check(replace(plan, chapters=(*plan.chapters[:start], merged, *rest)))
+    return _with_chapters(plan, *plan.chapters[:start], merged, *rest)
 
 
 def split(plan: Plan, chapter: str, block: int, title: str = "") -> Plan:
@@ -217,8 +203,7 @@ def split(plan: Plan, chapter: str, block: int, title: str = "") -> Plan:
     )
     place = plan.chapters.index(found)
     both = (replace(found, blocks=first), new)
-    chapters = (*plan.chapters[:place], *both, *plan.chapters[place + 1 :])
-    changed = _check(replace(plan, chapters=chapters))
+    changed = _with_chapters(plan, *plan.chapters[:place], *both, *plan.chapters[place + 1 :])
     return rename(changed, new.id, title) if title else changed
 
 
@@ -235,7 +220,7 @@ def reorder(plan: Plan, chapters: Sequence[str]) -> Plan:
         detail = f"missing: {', '.join(missing[:5])}" if missing else "one is named twice"
         detail = f"unknown: {', '.join(map(repr, unknown[:5]))}" if unknown else detail
         raise PlanEditError("order_incomplete", f"Give every chapter exactly once; {detail}.")
-    return _check(replace(plan, chapters=tuple(by_id[chapter] for chapter in chapters)))
+    return _with_chapters(plan, *(by_id[chapter] for chapter in chapters))
 
 
 def set_voice(plan: Plan, chapter: str, voice: str) -> Plan:
@@ -246,7 +231,7 @@ def set_voice(plan: Plan, chapter: str, voice: str) -> Plan:
     """
     if len(voice) > MAX_VOICE_CHARS or not voice.isprintable():
         raise PlanEditError("voice_invalid", f"A voice has at most {MAX_VOICE_CHARS} characters.")
-    return _replace_chapter(plan, replace(_find(plan, chapter), voice=voice))
+    return _replace_chapter(plan, chapter, voice=voice)
 
 
 def set_language(plan: Plan, chapter: str, language: str) -> Plan:
@@ -258,13 +243,13 @@ def set_language(plan: Plan, chapter: str, language: str) -> Plan:
     tag = language_tag(language)
     if tag is None:
         raise PlanEditError("language_invalid", "A language must be a tag such as en, de or pt-BR.")
-    return _replace_chapter(plan, replace(_find(plan, chapter), language=tag))
+    return _replace_chapter(plan, chapter, language=tag)
 
 
-_Edit = Callable[..., Plan]
 # Function, and the fields of each edit with their types; a field with "?" may be left out.
 _SWITCH_FIELDS: dict[str, type] = {"chapter?": str, "block?": int, "reason?": str}
-_EDITS: dict[str, tuple[_Edit, dict[str, type]]] = {
+_TYPES = {str: "text", int: "a whole number", list: "a list of texts"}
+_EDITS: dict[str, tuple[Callable[..., Plan], dict[str, type]]] = {
     "include": (include, _SWITCH_FIELDS),
     "exclude": (exclude, _SWITCH_FIELDS),
     "rename": (rename, {"chapter": str, "title": str}),
@@ -309,8 +294,7 @@ def _apply(plan: Plan, edit: Mapping[str, Any]) -> Plan:
             if not field.endswith("?"):
                 raise PlanEditError("edit_invalid", f"{name} needs the field `{key}`.")
         elif not _has_type(arguments[key], kind):
-            detail = {str: "text", int: "a whole number", list: "a list of texts"}[kind]
-            raise PlanEditError("edit_invalid", f"`{key}` of {name} must be {detail}.")
+            raise PlanEditError("edit_invalid", f"`{key}` of {name} must be {_TYPES[kind]}.")
     if fields is _SWITCH_FIELDS and not (arguments.get("chapter") or arguments.get("reason")):
         raise PlanEditError("edit_invalid", f"{name} needs the field `chapter`, or `reason`.")
     return function(plan, **arguments)
@@ -323,19 +307,20 @@ def _has_type(value: Any, kind: type) -> bool:
 
 
 def _find(plan: Plan, chapter: str) -> PlannedChapter:
-    for found in plan.chapters:
-        if found.id == chapter:
-            return found
-    raise PlanEditError(
-        "chapter_unknown", f"The plan has no chapter {chapter!r}; get the plan again."
-    )
+    found = next((one for one in plan.chapters if one.id == chapter), None)
+    if found is None:
+        raise PlanEditError(
+            "chapter_unknown", f"The plan has no chapter {chapter!r}; get the plan again."
+        )
+    return found
 
 
-def _replace_chapter(plan: Plan, changed: PlannedChapter) -> Plan:
-    chapters = tuple(changed if one.id == changed.id else one for one in plan.chapters)
-    return _check(replace(plan, chapters=chapters))
+def _replace_chapter(plan: Plan, chapter: str, **changes: Any) -> Plan:
+    changed = replace(_find(plan, chapter), **changes)
+    return _with_chapters(plan, *(changed if one.id == chapter else one for one in plan.chapters))
 
 
-def _check(plan: Plan) -> Plan:
+def _with_chapters(plan: Plan, *chapters: PlannedChapter) -> Plan:
+    plan = replace(plan, chapters=chapters)
     plan.check()
     return plan

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 from synth.books.book import Block, BlockKind
 from synth.books.cast import DIALOGUE, NARRATOR, Casting, Role, RoleKind
@@ -93,7 +93,6 @@ class _Reader:
     _last: BlockKind | None = None
 
     def units(self, block: Block) -> Iterator[Unit]:
-        """Yield the units of a block."""
         language = block.language or self.chapter.language
         joint = Joint.PARAGRAPH
         if block.kind is BlockKind.VERSE and self._last is BlockKind.VERSE:
@@ -117,22 +116,25 @@ class _Reader:
                     yield turn
             return
         self.quotes.interrupt()
-        role = self.casting.character(block.speaker)
-        name = "" if role is not None else self._name(block)
-        self._speaker = block.speaker
+        speaker = block.speaker
+        role = self.casting.character(speaker)
+        is_new = speaker not in {self._speaker, block.text}
+        is_named = is_new and role is None and self.speaker_names is SpeakerNames.SAY
+        name = f"{speaker}{'' if speaker[-1] in _NAME_ENDS else '.'}" if is_named else ""
+        self._speaker = speaker
         text = "".join(turn.text for turn in self._by_tags(block.text))
         if role is None and of_language is None and self.casting.detects_dialogue:
             role = DIALOGUE
-        yield _Turn(name, of_language, person=block.speaker)
+        yield _Turn(name, of_language, person=speaker)
         for place, part in enumerate(_DIRECTION.split(text)):
             said_by = of_language if place % 2 else role or of_language
-            yield _Turn(part, said_by, person=block.speaker)
+            yield _Turn(part, said_by, person=speaker)
 
     def _by_tags(self, text: str) -> Iterator[_Turn]:
         """Yield a text's parts by its tags; what a tag says holds until the next one."""
         place = 0
         for tag in TAG.finditer(text) if "<|" in text else ():
-            yield _with_text(self._tagged, text[place : tag.start()])
+            yield replace(self._tagged, text=text[place : tag.start()])
             place = tag.end()
             name = tag[1].strip()
             if _is_number(name):
@@ -141,7 +143,7 @@ class _Reader:
             else:
                 role = self.casting.character(name) or Role(RoleKind.CHARACTER, name)
                 self._tagged = _Turn("", role, person=name)
-        yield _with_text(self._tagged, text[place:])
+        yield replace(self._tagged, text=text[place:])
 
     def _prose(
         self, text: str, kind: BlockKind, language: str, role: Role | None
@@ -160,14 +162,6 @@ class _Reader:
             return None
         return self.casting.language(language)
 
-    def _name(self, block: Block) -> str:
-        """Return how a speech's person is named; empty where the name is not said."""
-        speaker = block.speaker
-        is_new = speaker not in {self._speaker, block.text}
-        if not is_new or self.speaker_names is not SpeakerNames.SAY:
-            return ""
-        return f"{speaker}{'' if speaker[-1] in _NAME_ENDS else '.'}"
-
 
 def _speakable(turns: Iterator[_Turn]) -> list[_Turn]:
     """Return turns that can be spoken; others join the one before, or else the one after."""
@@ -175,19 +169,14 @@ def _speakable(turns: Iterator[_Turn]) -> list[_Turn]:
     waiting = ""
     for turn in turns:
         text = turn.text.strip()
-        if not is_speakable(text):
-            if kept and text:
-                kept[-1] = _with_text(kept[-1], f"{kept[-1].text} {text}")
-            else:
-                waiting = f"{waiting} {text}".strip()
-            continue
-        kept.append(_with_text(turn, f"{waiting} {text}".strip()))
-        waiting = ""
+        if is_speakable(text):
+            kept.append(replace(turn, text=f"{waiting} {text}".strip()))
+            waiting = ""
+        elif kept and text:
+            kept[-1] = replace(kept[-1], text=f"{kept[-1].text} {text}")
+        else:
+            waiting = f"{waiting} {text}".strip()
     return kept
-
-
-def _with_text(turn: _Turn, text: str) -> _Turn:
-    return _Turn(text, turn.role, turn.speaker, turn.person)
 
 
 def _is_number(name: str) -> bool:
@@ -236,85 +225,43 @@ def passages_of(
         casting: who speaks beside the narrator; without one only the text's own tags say that.
         speaker_names: whether the names of a play's persons without a voice are said.
     """
-    writer = _Writer()
+    passages: list[Passage] = []
+    first: Unit | None = None  # of the passage that is open
+    paragraphs: list[list[str]] = []  # their lines
+
+    def close(gap: str) -> None:
+        if first is not None:
+            text = "\n\n".join("\n".join(lines) for lines in paragraphs)
+            passages.append(Passage(text, first.language, first.role, first.speaker, gap))
+
     for unit in units_of(chapter, casting or Casting(), speaker_names=speaker_names):
-        writer.add(unit)
-    return writer.finished()
-
-
-@dataclass(slots=True)
-class _Open:
-    """Hold the passage that is being written: lines of each of its paragraphs."""
-
-    unit: Unit  # its first
-    paragraphs: list[list[str]]
-
-    @property
-    def is_heading(self) -> bool:
-        return self.unit.kind is BlockKind.HEADING
-
-    @property
-    def ends_scene(self) -> bool:
-        return self.paragraphs[-1] == [SCENE_BREAK]
-
-    def is_of(self, unit: Unit) -> bool:
-        """Say whether the same voice goes on in the same language."""
-        own = self.unit
-        return (own.role, own.language, own.speaker) == (unit.role, unit.language, unit.speaker)
-
-    def closed(self, gap: str) -> Passage:
-        text = "\n\n".join("\n".join(lines) for lines in self.paragraphs)
-        own = self.unit
-        return Passage(text, own.language, own.role, own.speaker, gap)
-
-
-@dataclass(slots=True)
-class _Writer:
-    _done: list[Passage] = field(default_factory=list)
-    _open: _Open | None = None
-
-    def add(self, unit: Unit) -> None:
-        """Append a unit."""
-        now = self._open
+        ends_scene = paragraphs[-1:] == [[SCENE_BREAK]]
         if unit.kind is BlockKind.BREAK:
-            if now is not None and not now.ends_scene:
-                now.paragraphs.append([SCENE_BREAK])
-            return
-        if now is None:
-            self._open = _Open(unit, [[unit.text]])
-        elif now.is_heading and unit.kind is BlockKind.HEADING and _is_one_heading(now, unit):
-            now.paragraphs[-1] = [join_titles([*now.paragraphs[-1], unit.text])]
-        elif not now.is_of(unit) or now.is_heading or unit.kind is BlockKind.HEADING:
-            gap = "heading" if now.is_heading else _GAPS[unit.joint]
-            self._done.append(now.closed("scene" if now.ends_scene else gap))
-            self._open = _Open(unit, [[unit.text]])
+            if first is not None and not ends_scene:
+                paragraphs.append([SCENE_BREAK])
+            continue
+        is_heading = unit.kind is BlockKind.HEADING
+        was_heading = first is not None and first.kind is BlockKind.HEADING
+        goes_on = first is not None and _voice_of(first) == _voice_of(unit)
+        # A heading may be one with the one before it, such as a number and a title.
+        is_title = is_heading and was_heading and goes_on and not ends_scene
+        if is_title and len(paragraphs[-1][0]) <= _MAX_HEADING_CHARS:
+            paragraphs[-1] = [join_titles([*paragraphs[-1], unit.text])]
+        elif not goes_on or is_heading or was_heading:
+            gap = "heading" if was_heading else _GAPS[unit.joint]
+            close("scene" if ends_scene else gap)
+            first, paragraphs = unit, [[unit.text]]
+        elif unit.joint is Joint.PARAGRAPH or ends_scene:
+            paragraphs.append([unit.text])
+        elif unit.joint is Joint.LINE:
+            paragraphs[-1].append(unit.text)
         else:
-            _append(now.paragraphs, unit)
-
-    def finished(self) -> list[Passage]:
-        """Return the passages; a scene's end at the very end is none."""
-        now, self._open = self._open, None
-        if now is not None:
-            if now.ends_scene:
-                now.paragraphs.pop()
-            self._done.append(now.closed("paragraph"))
-        return self._done
+            paragraphs[-1][-1] += f" {unit.text}"
+    if paragraphs[-1:] == [[SCENE_BREAK]]:  # at the very end it is none
+        paragraphs.pop()
+    close("paragraph")
+    return passages
 
 
-def _is_one_heading(now: _Open, unit: Unit) -> bool:
-    """Say whether a heading is one with the one before it, such as a number and a title."""
-    return now.is_of(unit) and not now.ends_scene and _chars(now.paragraphs) <= _MAX_HEADING_CHARS
-
-
-def _chars(paragraphs: Sequence[Sequence[str]]) -> int:
-    return len(paragraphs[-1][0])
-
-
-def _append(paragraphs: list[list[str]], unit: Unit) -> None:
-    """Append a unit to a passage that it belongs to."""
-    if unit.joint is Joint.PARAGRAPH or paragraphs[-1] == [SCENE_BREAK]:
-        paragraphs.append([unit.text])
-    elif unit.joint is Joint.LINE:
-        paragraphs[-1].append(unit.text)
-    else:
-        paragraphs[-1][-1] += f" {unit.text}"
+def _voice_of(unit: Unit) -> tuple[Role, str, int]:
+    return unit.role, unit.language, unit.speaker

@@ -79,7 +79,10 @@ def _of_characters(plan: Plan) -> Iterator[str]:
         for block in chapter.spoken():
             if block.text.isascii() and block.text.isprintable():
                 continue
-            for character in filter(_is_odd, block.text):
+            for character in block.text:
+                category = unicodedata.category(character)
+                if character != "\ufffd" and category not in _ODD_CATEGORIES:
+                    continue
                 count, first = odd.get(character, (0, chapter.title))
                 odd[character] = (count + 1, first)
             if found := len(_MOJIBAKE.findall(block.text)):
@@ -97,10 +100,6 @@ def _of_characters(plan: Plan) -> Iterator[str]:
             f"encoding ('Ã©' for 'é'), first in {_shorten(next(iter(garbled)))}. Look for a "
             "better file."
         )
-
-
-def _is_odd(character: str) -> bool:
-    return character == "\ufffd" or unicodedata.category(character) in _ODD_CATEGORIES
 
 
 def _of_languages(plan: Plan) -> Iterator[str]:

@@ -64,8 +64,19 @@ def read_docx(raw: bytes, filename: str) -> Book:
             "book_broken", f"The DOCX is damaged ({error}). Open it in Word and save it again."
         ) from error
     root, _ = parse_text(f"<html><body>{result.value}</body></html>")
-    _set_roles(root)
-    losses = _find_losses(root, num_letters)
+    for element in root.iter():
+        for name in markup.classes_of(element):
+            if name in _ROLES:
+                element.set("role", _ROLES[name])
+            elif name == _HIDDEN_CLASS:
+                element.set("hidden", "hidden")
+    text = markup.text_of(root)
+    lost = num_letters - len(_TEXTS.findall(text))
+    why = (
+        f"{lost} letters of the DOCX are in elements that cannot be read. Compare the plan with "
+        f"the document ({count_chars(text)} characters were read)."
+    )
+    losses = (Loss("word/document.xml", why, lost),) if lost > 0 else ()
     warnings = tuple(loss.why for loss in losses)
     return replace(book_of_tree(root, filename, metadata, warnings=warnings), losses=losses)
 
@@ -153,16 +164,16 @@ def _hidden_styles(archive: zipfile.ZipFile) -> dict[str, bool]:
     if "word/styles.xml" not in archive.namelist():
         return {}
     root = parse_xml(archive.read("word/styles.xml"))
+    default = _vanish(root.find(f"{_W}docDefaults/{_W}rPrDefault/{_W}rPr"))
     own: dict[str, bool | None] = {}
     bases: dict[str, str] = {}
-    defaults = {"": _vanish(root.find(f"{_W}docDefaults/{_W}rPrDefault/{_W}rPr"))}
     for style in root.iterfind(f"{_W}style"):
         name = style.get(f"{_W}styleId") or ""
         own[name] = _vanish(style.find(f"{_W}rPr"))
         bases[name] = _value(style, "basedOn")
         if style.get(f"{_W}default") in {"1", "true"} and style.get(f"{_W}type") == "paragraph":
-            defaults[""] = own[name] if own[name] is not None else defaults.get("")
-    found = {"": bool(defaults.get(""))}
+            default = default if own[name] is None else own[name]
+    found = {"": bool(default)}
     for name in own:
         base = name
         for _ in range(_MAX_STYLES):
@@ -197,22 +208,27 @@ def _mark_part(content: bytes, styles: dict[str, bool]) -> bytes:
         for element in list(root.iter(f"{_W}{name}")):
             element.tag = f"{_W}smartTag"
     codes: list[bool] = []  # of the fields that are open: whether their code goes on
-    for element in root.iter(f"{_W}r"):
-        marks = [mark.get(f"{_W}fldCharType") for mark in element.iter(f"{_W}fldChar")]
-        if any(codes) or _is_hidden_run(element, styles):
-            _hide(element)
-        for mark in marks:
-            if mark == "begin":
+    for run in root.iter(f"{_W}r"):
+        properties = run.find(f"{_W}rPr")
+        if any(codes) or _is_hidden(run, properties, styles):
+            if properties is None:
+                properties = etree.Element(f"{_W}rPr")
+                run.insert(0, properties)
+            for old in properties.findall(f"{_W}rStyle"):
+                properties.remove(old)
+            properties.insert(0, etree.Element(f"{_W}rStyle", {f"{_W}val": _HIDDEN_STYLE}))
+        for mark in run.iter(f"{_W}fldChar"):
+            kind = mark.get(f"{_W}fldCharType")
+            if kind == "begin":
                 codes.append(True)
-            elif mark == "separate" and codes:
+            elif kind == "separate" and codes:
                 codes[-1] = False
-            elif mark == "end" and codes:
+            elif kind == "end" and codes:
                 codes.pop()
     return bytes(etree.tostring(root, encoding="utf-8", xml_declaration=True))
 
 
-def _is_hidden_run(run: Element, styles: dict[str, bool]) -> bool:
-    properties = run.find(f"{_W}rPr")
+def _is_hidden(run: Element, properties: Element | None, styles: dict[str, bool]) -> bool:
     own = _vanish(properties)
     if own is not None:
         return own
@@ -220,40 +236,5 @@ def _is_hidden_run(run: Element, styles: dict[str, bool]) -> bool:
     row = next(run.iterancestors(f"{_W}tr"), None)
     if row is not None and row.find(f"{_W}trPr/{_W}hidden") is not None:
         return True
-    for name in (_value(properties, "rStyle"), _value(paragraph, "pPr/pStyle")):
-        if name and name in styles:
-            return styles[name]
-    return styles.get("", False)
-
-
-def _hide(run: Element) -> None:
-    properties = run.find(f"{_W}rPr")
-    if properties is None:
-        properties = etree.Element(f"{_W}rPr")
-        run.insert(0, properties)
-    for old in properties.findall(f"{_W}rStyle"):
-        properties.remove(old)
-    style = etree.Element(f"{_W}rStyle")
-    style.set(f"{_W}val", _HIDDEN_STYLE)
-    properties.insert(0, style)
-
-
-def _set_roles(root: Element) -> None:
-    for element in root.iter():
-        for name in markup.classes_of(element):
-            if name in _ROLES:
-                element.set("role", _ROLES[name])
-            elif name == _HIDDEN_CLASS:
-                element.set("hidden", "hidden")
-
-
-def _find_losses(root: Element, num_letters: int) -> tuple[Loss, ...]:
-    read = len(_TEXTS.findall(markup.text_of(root)))
-    if read >= num_letters:
-        return ()
-    why = (
-        f"{num_letters - read} letters of the DOCX are in elements that cannot be read. "
-        f"Compare the plan with the document ({count_chars(markup.text_of(root))} "
-        "characters were read)."
-    )
-    return (Loss("word/document.xml", why, num_letters - read),)
+    names = (_value(properties, "rStyle"), _value(paragraph, "pPr/pStyle"), "")
+    return next((styles[name] for name in names if name in styles and name), styles.get("", False))

@@ -9,7 +9,6 @@ from html import escape
 from typing import Any
 
 from markdown_it import MarkdownIt
-from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from mdit_py_plugins.footnote import footnote_plugin
 from mdit_py_plugins.front_matter import front_matter_plugin
@@ -63,46 +62,48 @@ def book_of_tree(
     Raises:
         BookRejectedError: `book_empty`, `book_incomplete`.
     """
-    _name_headings(root)
+    for number, element in enumerate(root.iter(), start=1):
+        if markup.name_of(element) in markup.HEADINGS and not element.get("id"):
+            element.set("id", f"heading-{number}")  # so that the contents can lead to it
     document = document_of(root, name, language=metadata.language)
     (document,), note_warnings = mark_notes((document,))
-    document = _set_gutenberg_apart(document)
-    chars = document.source_chars + sum(block.source_chars for block in before)
-    document = replace(document, blocks=(*before, *document.blocks), source_chars=chars)
-    if not any(block.text for block in document.blocks if block not in before):
+    blocks = [*before, *_set_gutenberg_apart(document.blocks)]
+    if not any(block.text for block in blocks if block not in before):
         raise Rejected("book_empty", "The file has no text; send a book with words in it.")
+    chars = document.source_chars + sum(block.source_chars for block in before)
+    if not metadata.title:
+        metadata = replace(metadata, title=_take_title(blocks))
+    document = replace(document, blocks=tuple(blocks), source_chars=chars)
     check_complete(document)
-    if not metadata.title and (title := _only_title(document)) is not None:
-        metadata = replace(metadata, title=document.blocks[title].text)
-        document = _mark_title_page(document, title)
     metadata = _complete_metadata(metadata, document, name)
     return Book(metadata, (document,), toc_of(document), warnings=(*warnings, *note_warnings))
 
 
-def _only_title(document: Document) -> int | None:
-    """Return the place of the one heading of level 1 that stands above all others, if there is one.
+def _take_title(blocks: list[Block]) -> str:
+    """Return the one heading of level 1 that stands above all others, if there is one.
 
-    A label such as "Chapter 1" is the title of no book.
+    It becomes a title page, in place, where nothing is told below it. A label such as "Chapter 1"
+    is the title of no book.
     """
-    headings = [
-        (place, block)
-        for place, block in enumerate(document.blocks)
-        if block.kind is BlockKind.HEADING and block.role not in _NO_CONTENTS
-    ]
-    if len(headings) < 2 or [block.level for _, block in headings].count(1) != 1:
-        return None
-    place, first = headings[0]
-    return place if first.level == 1 and not is_label(first.text) else None
+    places = [place for place, block in enumerate(blocks) if _is_listed(block)]
+    levels = [blocks[place].level for place in places]
+    if (
+        len(places) < 2
+        or levels[0] != 1
+        or levels.count(1) != 1
+        or is_label(blocks[places[0]].text)
+    ):
+        return ""
+    title = blocks[places[0]]
+    below = (b for b in blocks[places[0] + 1 :] if b.text and b.kind not in ASIDES)
+    following = next(below, None)
+    if following is not None and following.kind is BlockKind.HEADING:
+        blocks[places[0]] = replace(title, role=title.role or "titlepage")
+    return title.text
 
 
-def _mark_title_page(document: Document, title: int) -> Document:
-    """Return a document of which the title is a title page, where nothing is told below it."""
-    below = next((b for b in document.blocks[title + 1 :] if b.text and b.kind not in ASIDES), None)
-    if below is None or below.kind is not BlockKind.HEADING:
-        return document
-    blocks = list(document.blocks)
-    blocks[title] = replace(blocks[title], role=blocks[title].role or "titlepage")
-    return replace(document, blocks=tuple(blocks))
+def _is_listed(block: Block) -> bool:
+    return block.kind is BlockKind.HEADING and block.role not in _NO_CONTENTS
 
 
 def toc_of(document: Document) -> tuple[TocEntry, ...]:
@@ -110,7 +111,7 @@ def toc_of(document: Document) -> tuple[TocEntry, ...]:
     return tuple(
         TocEntry(block.text, document.path, block.anchors[0], block.level)
         for block in document.blocks
-        if block.kind is BlockKind.HEADING and block.anchors and block.role not in _NO_CONTENTS
+        if block.anchors and _is_listed(block)
     )
 
 
@@ -130,48 +131,32 @@ def check_complete(document: Document) -> None:
         )
 
 
-def _name_headings(root: Element) -> None:
-    """Give each heading an id, so that the contents can lead to it."""
-    for number, element in enumerate(root.iter(), start=1):
-        if markup.name_of(element) in markup.HEADINGS and not element.get("id"):
-            element.set("id", f"heading-{number}")
-
-
-def _set_gutenberg_apart(document: Document) -> Document:
-    """Set header and licence of Project Gutenberg apart where no role names them."""
-    blocks = list(document.blocks)
-    if any(block.role in {"pg-header", "pg-footer"} for block in blocks):
-        return document
-    first, last = txt_gutenberg.find_marks([block.text for block in blocks])
+def _set_gutenberg_apart(blocks: Sequence[Block]) -> Iterator[Block]:
+    """Yield the blocks, header and licence of Project Gutenberg set apart where no role is so."""
+    roles = {block.role for block in blocks} & {"pg-header", "pg-footer"}
+    first, last = (None, None) if roles else txt_gutenberg.find_marks([b.text for b in blocks])
     for index, block in enumerate(blocks):
+        role = ""
         if first is not None and index <= first:
-            blocks[index] = _aside(block, "pg-header")
+            role = "pg-header"
         elif last is not None and index >= last:
-            blocks[index] = _aside(block, "pg-footer")
-        elif (
-            first is not None and index < first + _CREDITS and txt_gutenberg.is_credits(block.text)
-        ):
-            blocks[index] = _aside(block, "pg-header")
-    return replace(document, blocks=tuple(blocks))
-
-
-def _aside(block: Block, role: str) -> Block:
-    return replace(block, kind=BlockKind.FURNITURE, role=role, level=0)
+            role = "pg-footer"
+        elif first is not None and index < first + _CREDITS:
+            role = "pg-header" if txt_gutenberg.is_credits(block.text) else ""
+        aside = replace(block, kind=BlockKind.FURNITURE, role=role, level=0) if role else block
+        yield aside
 
 
 def _complete_metadata(metadata: Metadata, document: Document, name: str) -> Metadata:
     """Fill what the file says of itself by what a Gutenberg header and the language tell."""
     header = "\n".join(block.text for block in document.blocks if block.role == "pg-header")
     found = txt_gutenberg.read_header(header)
-    title = found.title or metadata.title or name.rpartition(".")[0] or name
+    fields = ("authors", "publisher", "identifier", "date")
     return replace(
         metadata,
-        title=title,
-        authors=metadata.authors or found.authors,
+        title=found.title or metadata.title or name.rpartition(".")[0] or name,
         language=metadata.language or document.language or found.language,
-        publisher=metadata.publisher or found.publisher,
-        identifier=metadata.identifier or found.identifier,
-        date=metadata.date or found.date,
+        **{field: getattr(metadata, field) or getattr(found, field) for field in fields},
     )
 
 
@@ -228,7 +213,12 @@ def _metadata(root: Element) -> Metadata:
     authors: list[str] = []
     details: dict[str, Any] = {}
     language = markup.language_of(root) or ""
-    for name, content in _meta(root):
+    for element in root.iter("{*}meta", "meta"):
+        given = element.get("name") or element.get("property") or element.get("http-equiv") or ""
+        name = given.strip().lower().replace(":", ".")
+        content = markup.squeeze(element.get("content") or "")
+        if not content:
+            continue
         if name in _AUTHORS and content not in authors:
             authors.append(content)
         elif name in _DETAILS:
@@ -243,46 +233,31 @@ def _metadata(root: Element) -> Metadata:
     return Metadata(title=title, authors=tuple(authors), language=language, **details)
 
 
-def _meta(root: Element) -> Iterator[tuple[str, str]]:
-    for element in root.iter("{*}meta", "meta"):
-        name = element.get("name") or element.get("property") or element.get("http-equiv") or ""
-        content = markup.squeeze(element.get("content") or "")
-        if content:
-            yield name.strip().lower().replace(":", "."), content
-
-
 def _set_site_apart(root: Element) -> None:
     """Give what frames the page of a site a role: head, foot, side, banners, forms.
 
     Where the page says where its text is, that is all but what holds it; else only what stands
     outside of sections, is called so, and is no title or large part of the text.
     """
-    texts = [e for e in root.iter() if markup.name_of(e) in {"main", "article"}]
+    texts = list(markup.named(root, "main", "article"))
     # The elements themselves: lxml makes a new object, with a new id(), each time it is asked.
     inside = {element for text in texts for element in text.iter()}
     around = {element for text in texts for element in text.iterancestors()}
-    sections = {
-        element for e in root.iter() if markup.name_of(e) in _SECTIONS for element in e.iter()
-    }
-    titles = [e for e in root.iter() if markup.name_of(e) == "h1"]
+    sections = {element for e in markup.named(root, *_SECTIONS) for element in e.iter()}
+    titles = list(markup.named(root, "h1"))
     total = count_chars(markup.text_of(markup.text_root(root)))
-    passed = set()
+    has_title = False
     for element in root.iter():
-        passed.add(element)
+        has_title = has_title or element in titles[:1]
         if element in around or not markup.name_of(element):
             continue
-        if element in inside:
-            is_frame = _is_banner(element)
-        elif texts:
-            is_frame = _is_frame(element) or _is_banner(element)
-        else:
-            is_frame = _is_banner(element) or (
-                _is_frame(element)
-                and element not in sections
-                and not _is_title(element, titles)
-                and not (titles and titles[0] in passed and _heads_part(element))
+        is_frame = _is_banner(element)
+        if element not in inside and not is_frame:
+            is_frame = _is_frame(element) and (
+                bool(texts)
+                or (element not in sections and not _is_head(element, titles, has_title))
             )
-        share = count_chars(markup.text_of(element)) / max(total, 1)
+        share = count_chars(markup.text_of(element)) / max(total, 1) if is_frame else 1.0
         if is_frame and (texts or share <= _MAX_FRAME_SHARE or total < _SMALL_PAGE_CHARS):
             if markup.name_of(element) != "nav" and markup.known_role(markup.types_of(element)):
                 continue
@@ -291,47 +266,38 @@ def _set_site_apart(root: Element) -> None:
 
 def _is_frame(element: Element) -> bool:
     """Say whether an element is called, or named, a part of a site and not of its text."""
-    if markup.name_of(element) in _SITE or _ROLES & set(markup.types_of(element)):
-        return True
-    return markup.name_of(element) in _BOXES and any(
-        _FRAME_NAMES.fullmatch(name) for name in _names(element)
-    )
+    is_part = markup.name_of(element) in _SITE or _ROLES & set(markup.types_of(element))
+    return bool(is_part) or _is_named(element, _FRAME_NAMES)
 
 
 def _is_banner(element: Element) -> bool:
     """Say whether an element asks for something: consent, an address, a search."""
-    if markup.name_of(element) in {"form", "dialog"}:
-        return True
-    if {"dialog", "alertdialog", "search"} & set(markup.types_of(element)):
-        return True
-    return markup.name_of(element) in _BOXES and any(
-        _BANNER_NAMES.match(name) for name in _names(element)
-    )
+    is_asking = {"dialog", "alertdialog", "search"} & set(markup.types_of(element))
+    is_asking = is_asking or {"form", "dialog"} & {markup.name_of(element)}
+    return bool(is_asking) or _is_named(element, _BANNER_NAMES)
 
 
-def _is_title(element: Element, titles: list[Element]) -> bool:
-    """Say whether a head holds the title of the text, and neither links nor a list of places.
+def _is_named(element: Element, names: re.Pattern[str]) -> bool:
+    own = [(element.get("id") or "").lower(), *markup.classes_of(element)]
+    return markup.name_of(element) in _BOXES and any(map(names.fullmatch, own))
+
+
+def _is_head(element: Element, titles: list[Element], has_title: bool) -> bool:
+    """Say whether a head is of the text: it holds its title, or after that a part's, and no site's.
 
     Args:
         titles: the headings of level 1 of the whole page; where one is outside, that is the title.
+        has_title: the first of them stands before the end of the head.
     """
     inside = set(element.iterdescendants())
-    if any(title not in inside for title in titles):
-        return False
     names = [markup.name_of(inner) for inner in inside]
-    is_head = any(name in {"h1", "h2", "hgroup"} for name in names)
-    return is_head and not {"nav", "form", "button"} & set(names) and names.count("a") < _MIN_LINKS
-
-
-def _heads_part(element: Element) -> bool:
-    """Say whether a head, after the title of the text, holds a heading and nothing of a site."""
-    names = {markup.name_of(inner) for inner in element.iterdescendants()}
-    is_head = markup.name_of(element) == "header" and bool(names & {"h2", "h3", "h4", "h5", "h6"})
-    return is_head and not names & {"nav", "form", "button", "a"}
-
-
-def _names(element: Element) -> list[str]:
-    return [(element.get("id") or "").lower(), *markup.classes_of(element)]
+    if {"nav", "form", "button"} & set(names):
+        return False
+    is_part = has_title and markup.name_of(element) == "header" and "a" not in names
+    if is_part and {"h2", "h3", "h4", "h5", "h6"} & set(names):
+        return True
+    is_whole = all(title in inside for title in titles) and names.count("a") < _MIN_LINKS
+    return is_whole and bool({"h1", "h2", "hgroup"} & set(names))
 
 
 _ATTRIBUTES = re.compile(r"^(#{1,6}[ \t].*?)[ \t]*\{[#.][^{}\n]*\}[ \t]*#*$", re.MULTILINE)
@@ -366,37 +332,28 @@ def read_markdown(raw: bytes, filename: str) -> Book:
     front = next((token.content for token in tokens if token.type == "front_matter"), "")
     html = parser.renderer.render(tokens, parser.options, {})
     root, lost = parse_text(f"<html><body>\n{html}</body></html>")
-    before = _front_block(front)
+    block = Block(BlockKind.FURNITURE, squeeze(front), count_chars(front), role="metadata")
+    before = (block,) if front.strip() else ()
     return book_of_tree(
         root, filename, read_front_matter(front), before=before, warnings=(*decoded.warnings, *lost)
     )
 
 
-def _note_mark(_: RendererHTML, tokens: Sequence[Token], index: int, *__: Any) -> str:
-    label = escape(str(tokens[index].meta["label"]), quote=True)
-    return f'<sup><a role="doc-noteref" href="#fn-{label}">[{label}]</a></sup>'
+def _label(tokens: Sequence[Token], index: int) -> str:
+    return escape(str(tokens[index].meta["label"]), quote=True)
 
 
-def _note_start(_: RendererHTML, tokens: Sequence[Token], index: int, *__: Any) -> str:
-    label = escape(str(tokens[index].meta["label"]), quote=True)
-    return f'<aside role="doc-footnote" id="fn-{label}">'
-
-
-def _note_end(*_: Any) -> str:
-    return "</aside>"
-
-
+# How the three tokens of a note are written, by the renderer, the tokens and their place.
 _NOTE_RULES: dict[str, Callable[..., str]] = {
-    "footnote_ref": _note_mark,
-    "footnote_reference_open": _note_start,
-    "footnote_reference_close": _note_end,
+    "footnote_ref": lambda _, tokens, index, *__: (
+        f'<sup><a role="doc-noteref" href="#fn-{_label(tokens, index)}">'
+        f"[{_label(tokens, index)}]</a></sup>"
+    ),
+    "footnote_reference_open": lambda _, tokens, index, *__: (
+        f'<aside role="doc-footnote" id="fn-{_label(tokens, index)}">'
+    ),
+    "footnote_reference_close": lambda *_: "</aside>",
 }
-
-
-def _front_block(front: str) -> tuple[Block, ...]:
-    if not front.strip():
-        return ()
-    return (Block(BlockKind.FURNITURE, squeeze(front), count_chars(front), role="metadata"),)
 
 
 def read_front_matter(front: str) -> Metadata:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 
 from synth.books.book import ASIDES, Block, BlockKind
@@ -49,17 +48,13 @@ _FOREIGN_ORDINAL = re.compile(
 _END = r"(?P<mark>\s*[.:)—–-]*)"
 
 
-def _any(words: dict[str, str]) -> str:
-    return "|".join(words.values())
-
-
 _FIRST = re.compile(
-    rf"(?P<kind>{_any(_BEFORE)})\s+(?:(?P<number>{_FOREIGN_NUMBER})(?![^\W_]){_END}(?P<title>[\s\S]*)"
+    rf"(?P<kind>{'|'.join(_BEFORE.values())})\s+(?:(?P<number>{_FOREIGN_NUMBER})(?![^\W_]){_END}(?P<title>[\s\S]*)"
     rf"|(?P<words>{_WORDS})\W*)\Z",
     re.IGNORECASE,
 )
 _LAST = re.compile(
-    rf"(?:(?P<number>{_FOREIGN_NUMBER})\.?|(?P<words>[^\W\d_]+))\s+(?P<kind>{_any(_BEHIND)})"
+    rf"(?:(?P<number>{_FOREIGN_NUMBER})\.?|(?P<words>[^\W\d_]+))\s+(?P<kind>{'|'.join(_BEHIND.values())})"
     rf"(?![^\W_]){_END}(?P<title>[\s\S]*)\Z",
     re.IGNORECASE,
 )
@@ -89,7 +84,8 @@ def find_foreign(text: str) -> tuple[str, str, str] | None:
         return None
     words = _BEFORE if found.re is _FIRST else _BEHIND
     rank = next(r for r, kinds in words.items() if found["kind"].lower() in kinds.split("|"))
-    if found["words"] and not _is_ordinal_word(found["words"], rank, text):
+    is_ordinal = rank == "chapter" or _FOREIGN_ORDINAL.match(found["words"] or "")
+    if found["words"] and not (is_ordinal and len(text) <= _MAX_WORDS):
         return None
     title = found["title"] or ""
     label = " ".join(text[: len(text) - len(title)].split())
@@ -97,12 +93,6 @@ def find_foreign(text: str) -> tuple[str, str, str] | None:
     if title and not is_apart:
         return None
     return rank, label, " ".join(title.split())
-
-
-def _is_ordinal_word(words: str, rank: str, text: str) -> bool:
-    if len(text) > _MAX_WORDS:
-        return False
-    return rank == "chapter" or _FOREIGN_ORDINAL.match(words) is not None
 
 
 def is_eastern_label(line: str) -> bool:
@@ -123,12 +113,6 @@ def eastern_number(text: str) -> int:
             total += max(digit, 1) * (10 if character == "十" else 100)
             digit = 0
     return total + digit
-
-
-def is_foreign_label(text: str) -> bool:
-    """Say whether a text is but a word for a chapter and its number."""
-    found = find_foreign(text.strip())
-    return found is not None and not found[2] and len(text) <= _MAX_WORDS
 
 
 _ROMAN = r"[IVXLCDM]{1,8}|[ivxlcdm]{1,8}"
@@ -173,7 +157,10 @@ def is_label(text: str) -> bool:
     """Say whether a heading is only a number, with or without a word such as "Chapter"."""
     if len(text) > _MAX_LABEL:
         return False
-    return bool(_LABEL.match(text.strip())) or is_foreign_label(text)
+    if _LABEL.match(text.strip()):
+        return True
+    found = find_foreign(text.strip())
+    return found is not None and not found[2]
 
 
 def number_of(word: str) -> int:
@@ -236,57 +223,41 @@ def mark_label_headings(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
     there are headings, a label is one only directly before a heading, as its number.
     """
     places = [at for at, block in enumerate(blocks) if block.kind not in ASIDES]
-    labels = [at for at in places if _is_label(blocks[at])]
+    labels = [
+        at
+        for at in places
+        if blocks[at].kind is BlockKind.PARAGRAPH
+        and blocks[at].role != markup.LINK_LIST
+        and (is_label(blocks[at].text) or word_number(blocks[at].text))
+    ]
+    chosen: dict[int, int] = {}  # and their levels
     if any(block.kind is BlockKind.HEADING for block in blocks):
-        return _mark_numbers(blocks, places, frozenset(labels))
-    numbers = [at for at in labels if _is_number_alone(blocks[at].text)]
-    counted = set(numbers) if _count_up(blocks, numbers) else set(places[:1]) & set(numbers)
-    chosen = {at for at in labels if at not in numbers} | counted
-    # A page with nothing but a label is the title of what follows; one of digits is a page number.
-    if len(places) == len(chosen) and any(blocks[at].text.strip(" .").isdigit() for at in places):
-        return blocks
+        before: Block | None = None
+        for at, following in itertools.pairwise(places):
+            heading = blocks[following]
+            # The only line of a list of contents, and the like, counts nothing that follows.
+            is_entry = before is not None and before.kind is BlockKind.HEADING
+            is_entry = is_entry and before is not None and title_reason(before.text) is not None
+            before = blocks[at]
+            if at in labels and not is_entry and heading.kind is BlockKind.HEADING:
+                chosen |= {} if is_label(heading.text) else {at: heading.level}
+    else:
+        texts = {at: blocks[at].text for at in labels}
+        numbers = [at for at in labels if is_bare_number(texts[at]) or word_number(texts[at])]
+        words = [texts[at].strip(" .:)—–-").upper() for at in numbers]
+        values = [
+            number_of(word) or eastern_number(word) or word_number(texts[at])
+            for at, word in zip(numbers, words, strict=True)
+        ]
+        is_counted = len(values) > 1 and values == list(range(1, len(values) + 1))
+        uncounted = set() if is_counted else set(numbers) - set(places[:1])
+        chosen = dict.fromkeys((at for at in labels if at not in uncounted), _LEVEL)
+        # A page with nothing but a label is the title of what follows; digits are a page number.
+        if len(places) == len(chosen) and any(
+            blocks[at].text.strip(" .").isdigit() for at in places
+        ):
+            return blocks
     return tuple(
-        replace(block, kind=BlockKind.HEADING, level=_LEVEL) if at in chosen else block
+        replace(block, kind=BlockKind.HEADING, level=chosen[at]) if at in chosen else block
         for at, block in enumerate(blocks)
     )
-
-
-def _mark_numbers(
-    blocks: tuple[Block, ...], places: Sequence[int], labels: frozenset[int]
-) -> tuple[Block, ...]:
-    changed = list(blocks)
-    before: Block | None = None
-    for at, following in itertools.pairwise(places):
-        heading = blocks[following]
-        # The only line of a list of contents, and the like, counts nothing that follows.
-        is_entry = before is not None and _is_skipped_heading(before)
-        before = blocks[at]
-        if at not in labels or is_entry:
-            continue
-        if heading.kind is BlockKind.HEADING and not is_label(heading.text):
-            changed[at] = replace(blocks[at], kind=BlockKind.HEADING, level=heading.level)
-    return tuple(changed)
-
-
-def _is_skipped_heading(block: Block) -> bool:
-    return block.kind is BlockKind.HEADING and title_reason(block.text) is not None
-
-
-def _is_label(block: Block) -> bool:
-    if block.kind is not BlockKind.PARAGRAPH or block.role == markup.LINK_LIST:
-        return False
-    return is_label(block.text) or word_number(block.text) > 0
-
-
-def _is_number_alone(text: str) -> bool:
-    return is_bare_number(text) or word_number(text) > 0
-
-
-def _count_up(blocks: Sequence[Block], numbers: list[int]) -> bool:
-    values = [_value(blocks[at].text) for at in numbers]
-    return len(values) > 1 and values == list(range(1, len(values) + 1))
-
-
-def _value(text: str) -> int:
-    word = text.strip(" .:)—–-").upper()
-    return number_of(word) or eastern_number(word) or word_number(text)

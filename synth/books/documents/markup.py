@@ -5,6 +5,8 @@ from __future__ import annotations
 import posixpath
 import re
 import unicodedata
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -69,14 +71,8 @@ _NOTE_LIST_CLASSES = frozenset({"footnotes", "endnotes", "_idfootnotes", "_idend
 _TRANSCRIBER_CLASSES = frozenset(
     {"transnote", "tnote", "mynote", "transcribers-note", "transcriber-note", "pgheader"}
 )
-_DIRECTION_CLASSES = frozenset(
-    {"stage-direction", "stagedirection", "stagedirections", "stagedir", "stage-directions"}
-)
 _VERSE = frozenset({"verse", "poem", "song", "hymn", "lyrics"})
-_VERSE_CLASSES = _VERSE | frozenset({"poetry", "stanza", "linegroup", "lg"})
-_STANZA_CLASSES = frozenset({"stanza", "linegroup", "lg", "verse-group"})
 _PAGE_CLASSES = frozenset({"pagenum", "pageno", "pagenumber", "page-number", "page_number"})
-_PERSONA_CLASSES = frozenset({"speaker", "persona"})
 
 CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 _BLOCKS = _words("p div h1 h2 h3 h4 h5 h6 ul ol blockquote section article table")
@@ -158,15 +154,26 @@ def is_block(element: Element, name: str) -> bool:
     return name not in INLINE or bool(_BLOCK_STYLE.search(element.get("style") or ""))
 
 
-def is_page_mark(element: Element) -> bool:
-    """Say whether an element holds a page number of the printed book."""
-    is_called_so = "pagebreak" in types_of(element) or bool(classes_of(element) & _PAGE_CLASSES)
-    return is_called_so and is_mark(element)
+def _is_called(element: Element, types: frozenset[str], classes: frozenset[str]) -> bool:
+    return bool(types & set(types_of(element)) or classes & classes_of(element))
 
 
-def is_mark(element: Element) -> bool:
-    """Say whether an element is so small that it can be a mark: one that is not closed is not."""
-    return count_chars(text_of(element)) <= _MAX_MARK_CHARS and not holds_blocks(element)
+# Whether an element holds lines of a poem, one stanza, who speaks, or what persons of a play do.
+is_verse = partial(_is_called, types=_VERSE, classes=_VERSE | _words("poetry stanza linegroup lg"))
+is_stanza = partial(
+    _is_called, types=frozenset(), classes=_words("stanza linegroup lg verse-group")
+)
+is_persona = partial(_is_called, types=_words("persona"), classes=_words("speaker persona"))
+is_direction = partial(
+    _is_called,
+    types=_words("stage-direction"),
+    classes=_words("stage-direction stagedirection stagedirections stagedir stage-directions"),
+)
+
+
+def named(element: Element, *names: str) -> Iterator[Element]:
+    """Yield an element and those in it, at any depth, that have such a name in any namespace."""
+    return (found for found in element.iter() if name_of(found) in names)
 
 
 def holds_blocks(element: Element) -> bool:
@@ -174,34 +181,23 @@ def holds_blocks(element: Element) -> bool:
     return any(name_of(inner) in _BLOCKS for inner in element.iterdescendants())
 
 
-def is_verse(element: Element) -> bool:
-    """Say whether the lines in an element are those of a poem."""
-    return bool(_VERSE & set(types_of(element)) or _VERSE_CLASSES & classes_of(element))
+def is_page_mark(element: Element) -> bool:
+    """Say whether an element holds a page number of the printed book."""
+    return _is_called(element, frozenset({"pagebreak"}), _PAGE_CLASSES) and is_mark(element)
 
 
-def is_stanza(element: Element) -> bool:
-    """Say whether an element holds one stanza."""
-    return bool(_STANZA_CLASSES & classes_of(element))
-
-
-def is_persona(element: Element) -> bool:
-    """Say whether an element names who speaks."""
-    return "persona" in types_of(element) or bool(_PERSONA_CLASSES & classes_of(element))
+def is_mark(element: Element) -> bool:
+    """Say whether an element is so small that it can be a mark: one that is not closed is not."""
+    return count_chars(text_of(element)) <= _MAX_MARK_CHARS and not holds_blocks(element)
 
 
 def is_initial(element: Element) -> bool:
     """Say whether an element holds the first letter of a word, set large, and no whole word."""
-    if not any(
-        "drop" in one or "initial" in one or "lettrine" in one for one in classes_of(element)
-    ):
+    classes = " ".join(classes_of(element))
+    if not any(word in classes for word in ("drop", "initial", "lettrine")):
         return False
     text = text_of(element).strip()
     return len(text) == 1 and text.isalpha() and text.upper() not in _ONE_LETTER_WORDS
-
-
-def is_direction(element: Element) -> bool:
-    """Say whether an element tells what persons of a play do."""
-    return "stage-direction" in types_of(element) or bool(_DIRECTION_CLASSES & classes_of(element))
 
 
 def begins_speech(element: Element) -> bool:
@@ -225,21 +221,16 @@ def heading_level(element: Element, name: str) -> int:
 
 def text_root(root: Element) -> Element:
     """Return the element that holds all text of a document: its body, unless there is more."""
-    bodies = list(root.iter("{*}body"))
-    if not bodies:
+    body = next(root.iter("{*}body"), None)
+    if body is None:
         return root
-    body = bodies[0]
     inside = {body, *body.iterancestors()}
     for element in inside - {body}:
-        before = element.text or ""
         others = [child for child in element if child not in inside]
-        tails = "".join(child.tail or "" for child in element)
-        if (before + tails).strip():
+        texts = [element.text or "", *(child.tail or "" for child in element)]
+        texts += [text_of(child) for child in others if name_of(child) not in _NO_TEXT]
+        if any(text.strip() for text in texts):
             return root
-        for child in others:
-            is_head = name_of(child) in _NO_TEXT
-            if not is_head and text_of(child).strip():
-                return root
     return body
 
 
@@ -303,9 +294,3 @@ def whole(text: str | None, default: int) -> int:
     text = (text or "").strip()
     is_number = text.removeprefix("-").isdigit() and text.isascii() and len(text) <= 9
     return int(text) if is_number else default
-
-
-def formula_text(element: Element) -> str:
-    """Return the words of a formula that says nothing else of itself, without annotations."""
-    parts = element.xpath(".//text()[not(ancestor::*[local-name()='annotation'])]")
-    return f" {' '.join(' '.join(parts).split())} "

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 
-from synth.books.book import Block, BlockKind, Document
+from synth.books.book import Block, BlockKind, Document, Place
 from synth.books.documents import markup
 from synth.books.documents.markup import Element
 
 _MAX_REST = 8
-_OWN_MARK = re.compile(r"(?:\[(?:\w{1,4}|[*†‡§]{1,3})\]|\((?:\d{1,4}|[*†‡§]{1,3})\))\.? ?")
+_OWN_MARK = re.compile(r"\A(?:\[(?:\w{1,4}|[*†‡§]{1,3})\]|\((?:\d{1,4}|[*†‡§]{1,3})\))\.? ?")
 _MAY_BE_NOTES = frozenset({BlockKind.PARAGRAPH, BlockKind.LIST_ITEM, BlockKind.TABLE_ROW})
 _MAY_GO_ON = _MAY_BE_NOTES | {BlockKind.VERSE, BlockKind.FURNITURE, BlockKind.CAPTION}
 
@@ -21,9 +22,9 @@ def full_mark(path: str, mark: str) -> str:
     return mark if "#" in mark else f"{path}#{mark}"
 
 
-def places_of(documents: tuple[Document, ...]) -> dict[str, tuple[int, int]]:
+def places_of(documents: tuple[Document, ...]) -> dict[str, Place]:
     """Return where each anchor "path#anchor" first leads: (number of document, of block)."""
-    places: dict[str, tuple[int, int]] = {}
+    places: dict[str, Place] = {}
     for number, document in enumerate(documents):
         for place, block in enumerate(document.blocks):
             for anchor in block.anchors:
@@ -38,7 +39,7 @@ def mark_notes(documents: tuple[Document, ...]) -> tuple[tuple[Document, ...], l
     """
     places = places_of(documents)
     changed: list[list[Block]] = [list(document.blocks) for document in documents]
-    marked: dict[tuple[int, int], tuple[int, int]] = {}  # notes, and where each is first marked
+    marked: dict[Place, Place] = {}  # notes, and where each is first marked
     num_lost = 0
     for number, document in enumerate(documents):
         for place, block in enumerate(document.blocks):
@@ -62,21 +63,25 @@ def mark_notes(documents: tuple[Document, ...]) -> tuple[tuple[Document, ...], l
                 changed[number][place] = replace(changed[number][place], note_marks=tuple(kept))
     _take_rests(changed, marked)
     warnings = [f"{num_lost} note marks have no note."] if num_lost else []
+    for blocks in changed:
+        for place, block in enumerate(blocks):
+            # A note is heard where it is referred to: without its mark in brackets.
+            if block.kind is BlockKind.NOTE and (text := _OWN_MARK.sub("", block.text)):
+                blocks[place] = replace(block, text=text)
+    return with_blocks(documents, changed), warnings
+
+
+def with_blocks(
+    documents: tuple[Document, ...], changed: Iterable[Iterable[Block]]
+) -> tuple[Document, ...]:
+    """Return documents with other blocks, those of each document in its turn."""
     return tuple(
-        replace(document, blocks=tuple(map(_remove_own_mark, blocks)))
+        replace(document, blocks=tuple(blocks))
         for document, blocks in zip(documents, changed, strict=True)
-    ), warnings
+    )
 
 
-def _remove_own_mark(block: Block) -> Block:
-    """Return a note without its mark in brackets: it is heard where it is referred to."""
-    if block.kind is not BlockKind.NOTE or not block.text.startswith(("[", "(")):
-        return block
-    text = _OWN_MARK.sub("", block.text)
-    return replace(block, text=text) if text else block
-
-
-def _take_rests(changed: list[list[Block]], marked: dict[tuple[int, int], tuple[int, int]]) -> None:
+def _take_rests(changed: list[list[Block]], marked: dict[Place, Place]) -> None:
     """Make the further paragraphs of a note, up to the next one, notes too, in place.
 
     They are its own where the next note is marked before it begins: notes that stand together. A
@@ -130,6 +135,8 @@ def link_role(element: Element, before: str) -> str:
     Args:
         before: the end of the text before it in its block.
     """
+    if not markup.is_mark(element):
+        return ""
     types = markup.types_of(element)
     for role in ("noteref", "backlink"):
         if role in types:

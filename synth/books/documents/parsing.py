@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import html.entities
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from html.parser import HTMLParser
@@ -14,7 +16,7 @@ from lxml import html as lxml_html
 
 from synth.books.documents import markup
 from synth.books.documents.markup import CONTROLS, Element
-from synth.books.txt.decoding import codec_of, decode_mostly_utf8, is_wide
+from synth.books.txt.decoding import MARKS, codec_of, decode_mostly_utf8, is_wide
 from ttsweb.counted import counted
 
 _NAMED = re.compile(r"&([A-Za-z][A-Za-z0-9]{1,31});")
@@ -26,13 +28,6 @@ _CONTROL_REFERENCE = re.compile(
 _DECLARATION = re.compile(r"\A\s*<\?xml[^>]*\?>")
 _BLANKS = re.compile(r"\s*")
 _WIDE_START = 200  # bytes in which the first tag of a text in UTF-16 is looked for
-_MARKS = (
-    (b"\xef\xbb\xbf", "utf-8"),
-    (b"\xff\xfe\0\0", "utf-32-le"),
-    (b"\0\0\xfe\xff", "utf-32-be"),
-    (b"\xff\xfe", "utf-16-le"),
-    (b"\xfe\xff", "utf-16-be"),
-)
 _ENCODING = re.compile(rb"""<\?xml[^>]{0,200}?encoding\s*=\s*["']([A-Za-z0-9._:-]{1,40})["']""")
 _META_CHARSET = re.compile(
     rb"""<meta[^>]{0,300}?charset\s*=\s*["']?([A-Za-z0-9._:-]{1,40})""", re.I
@@ -69,37 +64,36 @@ def parse_document(content: bytes) -> Parsed:
     text = _NAMED.sub(_as_character, text)
     declared = "it declares entities, which are not expanded" if has_entities else ""
     try:
-        return _choose_reading(Parsed(_xml(text), charset_warning or declared), text)
+        return _choose_reading(_xml(text), charset_warning or declared, text)
     except etree.XMLSyntaxError as error:
-        warning = f"it is not well-formed XHTML ({_line(error)}) and was read as HTML"
-    mended = _BARE_AMPERSAND.sub("&amp;", _CONTROL_REFERENCE.sub("", CONTROLS.sub("", text)))
+        line = f"line {error.lineno or 'unknown'}"
+        warning = f"it is not well-formed XHTML ({line}) and was read as HTML"
+    text = _BARE_AMPERSAND.sub("&amp;", _CONTROL_REFERENCE.sub("", CONTROLS.sub("", text)))
     try:
-        return _choose_reading(Parsed(_xml(mended), warning), mended)
+        root = _xml(text)
     except etree.XMLSyntaxError:
-        mended = _OPEN_QUOTE.sub(r"\1\2\3\2>", _without_open_comments(mended))
-        return _choose_reading(Parsed(_html(mended), warning), mended)
+        first, *others = text.split("<!--")
+        # What holds no end before the next start is no comment: its words are kept.
+        others = [f"<!--{one}" if "-->" in one else one for one in others]
+        text = _OPEN_QUOTE.sub(r"\1\2\3\2>", "".join([first, *others]))
+        root = _html(text)
+    return _choose_reading(root, warning, text)
 
 
-def _without_open_comments(text: str) -> str:
-    """Return a text without starts of comments that no end belongs to: their words are kept."""
-    first, *others = text.split("<!--")
-    # What holds no end before the next start is no comment.
-    return first + "".join(f"<!--{one}" if "-->" in one else one for one in others)
-
-
-def _choose_reading(parsed: Parsed, text: str) -> Parsed:
+def _choose_reading(root: Element | None, warning: str, text: str) -> Parsed:
     """Return what was parsed, or the tree of the second reading where that has more."""
-    reading = read_leniently(text)
-    missing = [] if parsed.root is None else find_missing_texts(reading, parsed.root)
-    if parsed.root is not None and not missing:
-        return parsed
-    begins = f": {sample_of(missing)[:80]!r}" if missing else ""
-    warning = (
+    reader = _LenientReader()
+    reader.feed(_WHOLE_SCRIPT.sub("", text))
+    reader.close()
+    missing = [] if root is None else find_missing_texts(reader.texts, root)
+    if root is not None and not missing:
+        return Parsed(root, warning)
+    begins = f": {' '.join(missing)[:_SAMPLE_CHARS]!r}" if missing else ""
+    lost = (
         "its markup is broken in a way that loses text, so headings and paragraphs were "
         f"read without their markup{begins}"
     )
-    warnings = f"{parsed.warning}; {warning}" if parsed.warning else warning
-    return Parsed(reading.root, warnings, warning)
+    return Parsed(reader.root, f"{warning}; {lost}" if warning else lost, lost)
 
 
 def parse_xml(content: bytes) -> Element:
@@ -119,9 +113,9 @@ def parse_xml(content: bytes) -> Element:
 
 def decode(content: bytes) -> tuple[str, str]:
     """Return a file's text and, where its bytes are not what it says, a warning."""
-    for mark, name in _MARKS:
+    for mark, name in MARKS:
         if content.startswith(mark):
-            return content[len(mark) :].decode(name, "replace"), ""
+            return content.decode(name, "replace"), ""
     start = content[:_WIDE_START]
     if b"\0" in start[:4] and start.lstrip(b"\0\t\n\r ").startswith(b"<"):
         is_little = start.find(b"<") % 2 == 0
@@ -132,21 +126,12 @@ def decode(content: bytes) -> tuple[str, str]:
     if codec and not is_wide(codec) and content.isascii():
         # Plain letters may still say others, as those of iso-2022-jp do.
         return content.decode(codec, "replace"), ""
-    try:
-        text = content.decode("utf-8")
-    except UnicodeError:
-        return _decode_other(content, codec, declared)
-    is_utf8 = codec == "utf-8" or content.isascii()
-    return text, "" if is_utf8 else f"it declares {declared}, but is UTF-8"
-
-
-def _decode_other(content: bytes, codec: str, declared: str) -> tuple[str, str]:
-    """Decode bytes that are no UTF-8 throughout."""
+    with contextlib.suppress(UnicodeError):
+        is_utf8 = codec == "utf-8" or content.isascii()
+        return content.decode("utf-8"), "" if is_utf8 else f"it declares {declared}, but is UTF-8"
     if codec and codec != "utf-8" and not is_wide(codec):
-        try:
+        with contextlib.suppress(UnicodeError):
             return content.decode(codec), ""
-        except UnicodeError:
-            pass
     mixed = decode_mostly_utf8(content)
     if mixed is not None:
         return mixed[0], (
@@ -222,7 +207,12 @@ def _xml(text: str) -> Element:
 
 def _html(text: str) -> Element | None:
     """Parse broken markup as HTML; return None where even that is too broken."""
-    opened = _CLOSED.sub(_with_end_tag, _RAW.sub(" ", text))
+    opened = _CLOSED.sub(
+        lambda found: (
+            found[0] if found[1].lower() in _VOID else f"<{found[1]}{found[2] or ''}></{found[1]}>"
+        ),
+        _RAW.sub(" ", text),
+    )
     opened = _CDATA.sub(lambda found: escape(found[1], quote=False), opened)
     opened = opened.replace("<![CDATA[", "")  # which never ends
     for name in markup.STANDS_IN:
@@ -236,16 +226,6 @@ def _html(text: str) -> Element | None:
         return etree.fromstring(opened.encode("utf-8", "replace"), parser)
     except (etree.ParserError, etree.XMLSyntaxError):
         return None
-
-
-def _with_end_tag(found: re.Match[str]) -> str:
-    if found[1].lower() in _VOID:
-        return found[0]
-    return f"<{found[1]}{found[2] or ''}></{found[1]}>"
-
-
-def _line(error: etree.XMLSyntaxError) -> str:
-    return f"line {error.lineno}" if error.lineno else "line unknown"
 
 
 # What no reader sees, and whose text is no text of the book.
@@ -268,75 +248,43 @@ _WHOLE_SCRIPT = re.compile(
 # Parsers differ in a few characters, such as references to what is no character.
 _TOLERATED_LETTERS, _TOLERATED_SHARE = 20, 0.02
 _CDATA_START = "<![CDATA["
-_SAMPLE_CHARS = 300
+_SAMPLE_CHARS = 80
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """Hold the texts between tags in their order, and a tree that only knows blocks."""
-
-    texts: tuple[str, ...]
-    root: Element
-
-
-def read_leniently(text: str) -> Reading:
-    """Read XHTML or HTML, in whatever state it is, without its document type."""
-    reader = _LenientReader()
-    reader.feed(_WHOLE_SCRIPT.sub("", text))
-    reader.close()
-    return Reading(tuple(reader.texts), reader.root)
-
-
-def find_missing_texts(reading: Reading, root: Element) -> list[str]:
+def find_missing_texts(texts: Sequence[str], root: Element) -> list[str]:
     """Return the texts of the second reading that are not in the tree of the first one.
 
     Text that the tree has in a title, a script or a style counts as not being there. Nothing is
     returned where just a few letters differ.
     """
-    read = _letters("".join(_collect_texts(markup.text_root(root))))
-    found = [_letters(text) for text in reading.texts]
+    kept: list[str] = []
+    top = markup.text_root(root)
+    walk = etree.iterwalk(top, events=("start", "end"))
+    for event, element in walk:
+        if event == "end":
+            kept.append("" if element is top else element.tail or "")
+        elif element is not top and markup.name_of(element) in _UNSEEN:
+            walk.skip_subtree()
+        else:
+            kept.append(element.text or "")
+    read = _letters("".join(kept))
+    found = [_letters(text) for text in texts]
     lost = Counter("".join(found)) - Counter(read)
     if lost.total() <= min(_TOLERATED_LETTERS, _TOLERATED_SHARE * sum(map(len, found))):
         return []
     missing: list[str] = []
     place = 0
-    for text, letters in zip(reading.texts, found, strict=True):
+    for text, letters in zip(texts, found, strict=True):
         at = read.find(letters, place) if letters else place
         if at < 0:
             missing.append(" ".join(text.split()))
         else:
             place = at + len(letters)
-    return missing or [" ".join(text.split()) for text in reading.texts if text.strip()]
-
-
-def sample_of(texts: list[str]) -> str:
-    """Return how texts begin, for somebody to know them by."""
-    return " ".join(texts)[:_SAMPLE_CHARS]
+    return missing or [" ".join(text.split()) for text in texts if text.strip()]
 
 
 def _letters(text: str) -> str:
     return "".join(filter(str.isalnum, text))
-
-
-def _collect_texts(root: Element) -> list[str]:
-    """Return the texts of a tree but those of titles, scripts and styles."""
-    found: list[str] = []
-    waiting: list[Element | str] = [root]
-    while waiting:
-        element = waiting.pop()
-        if isinstance(element, str):
-            found.append(element)
-            continue
-        if element is not root and element.tail:
-            found_later = element.tail
-            waiting.append(found_later)
-        name = markup.name_of(element)
-        if not name or (name in _UNSEEN and element is not root):
-            continue
-        waiting.extend(reversed(element))
-        if element.text:
-            found.append(element.text)
-    return found
 
 
 class _LenientReader(HTMLParser):
@@ -368,7 +316,7 @@ class _LenientReader(HTMLParser):
         if name == "body":
             for key, as_xml in _BODY_ATTRIBUTES.items():
                 if given.get(key):
-                    self._body.set(as_xml, _as_xml(given[key]))
+                    self._body.set(as_xml, CONTROLS.sub("", given[key]))
         self._anchor = given.get("id") or given.get("name") or self._anchor
         self._cut(name)
 
@@ -395,7 +343,7 @@ class _LenientReader(HTMLParser):
             if not data.strip():
                 return
             self._open("p")
-        self._append(_as_xml(data))
+        self._append(CONTROLS.sub("", data))
 
     def parse_marked_section(self, i: int, report: int = 1) -> int:
         """Pass over a section such as `<![if IE]>`; the text of a CDATA section is kept.
@@ -425,7 +373,7 @@ class _LenientReader(HTMLParser):
     def _open(self, name: str) -> None:
         self._block = etree.SubElement(self._body, name)
         if self._anchor:
-            self._block.set("id", _as_xml(self._anchor))
+            self._block.set("id", CONTROLS.sub("", self._anchor))
             self._anchor = ""
 
     def _append(self, text: str) -> None:
@@ -436,8 +384,3 @@ class _LenientReader(HTMLParser):
             block[-1].tail = (block[-1].tail or "") + text
         else:
             block.text = (block.text or "") + text
-
-
-def _as_xml(text: str) -> str:
-    """Return a text without what no XML may hold."""
-    return markup.CONTROLS.sub("", text)

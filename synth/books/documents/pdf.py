@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
@@ -67,7 +68,6 @@ class _Piece:
     lines: list[WordLine]
     role: str = ""
     is_apart: bool = False  # a wide gap comes before
-    layout: Layout = field(default_factory=lambda: Layout(0))
 
 
 def blocks_of_pages(pages: list[Page]) -> list[PageBlock]:
@@ -82,20 +82,15 @@ def blocks_of_pages(pages: list[Page]) -> list[PageBlock]:
     if not text_lines:
         return [PageBlock(_furniture(line), page.number) for page in pages for line in page.lines]
     measures = _measure(pages, text_lines)
-    layout = Layout(0, soft_hyphens=True, words=_whole_words(text_lines))
-    pieces = _pieces(pages, running, _notes(pages, running, measures), measures)
-    return list(_blocks(pieces, measures, layout))
-
-
-def _whole_words(lines: list[WordLine]) -> frozenset[str]:
-    """Return the words of the text, lower case, without those that a line's end cuts."""
-    found: set[str] = set()
+    found: set[str] = set()  # whole words of the text: a line's end cuts some
     is_cut = False
-    for line in lines:
+    for line in text_lines:
         words = _WORDS.findall(line.text)[1 if is_cut else 0 :]
         is_cut = line.text.endswith((SOFT_HYPHEN, "-"))
         found.update(word.lower() for word in (words[:-1] if is_cut else words))
-    return frozenset(found)
+    layout = Layout(0, soft_hyphens=True, words=frozenset(found))
+    pieces = _pieces(pages, running, _notes(pages, running, measures), measures)
+    return list(_blocks(pieces, measures, layout))
 
 
 def _furniture(line: WordLine) -> Block:
@@ -167,18 +162,13 @@ def _pieces(
                 aside[-1].lines.append(line)
                 continue
             is_new, is_apart = _begins(open_piece, before, line, measures)
+            before = line
             if open_piece is not None and not is_new:
                 open_piece.lines.append(line)
-            else:
-                if open_piece is not None:
-                    yield open_piece
-                yield from aside
-                aside = []
-                open_piece = _Piece(page.number, [line], is_apart=is_apart)
-            before = line
-    if open_piece is not None:
-        yield open_piece
-    yield from aside
+                continue
+            yield from [*([open_piece] if open_piece else []), *aside]
+            open_piece, aside = _Piece(page.number, [line], is_apart=is_apart), []
+    yield from [*([open_piece] if open_piece else []), *aside]
 
 
 def _begins(
@@ -218,7 +208,8 @@ def _blocks(pieces: Iterator[_Piece], measures: _Measures, layout: Layout) -> It
     num_headings = 0
     for piece in pieces:
         chars = sum(count_chars(line.text) for line in piece.lines)
-        text = _join(piece.lines, layout)
+        lines = (line.text.replace(SOFT_HYPHEN, "-") for line in piece.lines)
+        text = polish(join_lines(lines, layout))
         if piece.role == _NOTE:
             block = Block(BlockKind.NOTE, text, chars, role=_NOTE)
         elif piece.role:
@@ -246,11 +237,6 @@ def _heading_level(piece: _Piece, text: str, measures: _Measures) -> int:
     lines = [Line(_clean(line.text), 0) for line in piece.lines]
     found: Heading | None = find_heading(Group(lines, 2)) if piece.is_apart else None
     return 2 if found is not None and found.rank not in {"numeral", "titled"} else 0
-
-
-def _join(lines: list[WordLine], layout: Layout) -> str:
-    text = join_lines((line.text.replace(SOFT_HYPHEN, "-") for line in lines), layout)
-    return polish(text)
 
 
 def _clean(text: str) -> str:
@@ -299,7 +285,6 @@ def link_contents(
 def _target(
     blocks: list[PageBlock], places: dict[int, list[int]], mark: Bookmark
 ) -> tuple[int | None, bool]:
-    """Return which block an entry leads to, and whether that is its title."""
     title = normalised(mark.title)
     on_page = places.get(mark.page, [])
     for index in on_page:
@@ -328,71 +313,13 @@ def read_pdf(raw: bytes, filename: str) -> Book:
         BookRejectedError: `book_broken`, `book_encrypted`, `book_drm`, `book_too_large`,
             `pdf_without_text`.
     """
-    document = _open(raw)
     try:
-        num_pages = len(document)
-        if num_pages > MAX_PAGES:
-            raise _too_large(f"{num_pages} pages; at most {MAX_PAGES} are allowed")
-        pages = _read_pages(document, num_pages)
-        bookmarks = _bookmarks(document)
-        metadata = _metadata(document)
+        with contextlib.closing(PdfDocument(raw)) as document:
+            pages = _read_pages(document)
+            bookmarks = _bookmarks(document)
+            metadata = _metadata(document)
     except PdfiumError as error:
-        raise _broken_error(error) from error
-    finally:
-        document.close()
-    _check_text(pages)
-    blocks = blocks_of_pages(pages)
-    blocks, toc = link_contents(blocks, bookmarks, filename)
-    chars = sum(page.source_chars for page in pages)
-    read = Document(filename, tuple(block.block for block in blocks), chars)
-    check_complete(read)
-    toc = toc if bookmarks else toc_of(read)
-    title = metadata.title or filename.rpartition(".")[0] or filename
-    return Book(replace(metadata, title=title), (read,), toc, warnings=_warnings(pages))
-
-
-def _open(raw: bytes) -> PdfDocument:
-    try:
-        return PdfDocument(raw)
-    except PdfiumError as error:
-        code = getattr(error, "err_code", None)
-        if code == _PASSWORD_ERROR or "password" in str(error).lower():
-            raise BookRejectedError(
-                "book_encrypted",
-                "The PDF is protected by a password; save an unprotected copy and send that.",
-            ) from error
-        if code == _SECURITY_ERROR or "security" in str(error).lower():
-            raise BookRejectedError(
-                "book_drm",
-                "The PDF is protected by DRM and cannot be read; send a file without DRM.",
-            ) from error
-        raise _broken_error(error) from error
-
-
-def _broken_error(error: PdfiumError) -> BookRejectedError:
-    return BookRejectedError(
-        "book_broken", f"The PDF is damaged ({error}). Print it to a new PDF and send that."
-    )
-
-
-def _too_large(what: str) -> BookRejectedError:
-    return BookRejectedError("book_too_large", f"The PDF has {what}. Split it into parts.")
-
-
-def _read_pages(document: PdfDocument, num_pages: int) -> list[Page]:
-    pages: list[Page] = []
-    num_chars, started = 0, time.monotonic()
-    for number in range(num_pages):
-        if time.monotonic() - started > _MAX_SECONDS:
-            raise _too_large(f"pages that take more than {_MAX_SECONDS:.0f} seconds to read")
-        pages.append(read_page(document, number))
-        num_chars += pages[-1].source_chars
-        if num_chars > MAX_CHARS:
-            raise _too_large(f"more than {MAX_CHARS} characters")
-    return pages
-
-
-def _check_text(pages: list[Page]) -> None:
+        raise _refusal_of(error) from error
     chars = sum(page.source_chars for page in pages)
     letters = sum(c.isalpha() for page in pages for line in page.lines for c in line.text)
     if letters == 0 or (len(pages) >= 3 and chars < _MIN_CHARS_A_PAGE * len(pages)):
@@ -401,6 +328,47 @@ def _check_text(pages: list[Page]) -> None:
             "The PDF has pictures of pages but no text. Run text recognition (OCR) on it "
             "first, or send an EPUB.",
         )
+    blocks, toc = link_contents(blocks_of_pages(pages), bookmarks, filename)
+    read = Document(filename, tuple(block.block for block in blocks), chars)
+    check_complete(read)
+    toc = toc if bookmarks else toc_of(read)
+    title = metadata.title or filename.rpartition(".")[0] or filename
+    return Book(replace(metadata, title=title), (read,), toc, warnings=_warnings(pages))
+
+
+def _refusal_of(error: PdfiumError) -> BookRejectedError:
+    code, message = getattr(error, "err_code", None), str(error).lower()
+    if code == _PASSWORD_ERROR or "password" in message:
+        return BookRejectedError(
+            "book_encrypted",
+            "The PDF is protected by a password; save an unprotected copy and send that.",
+        )
+    if code == _SECURITY_ERROR or "security" in message:
+        return BookRejectedError(
+            "book_drm", "The PDF is protected by DRM and cannot be read; send a file without DRM."
+        )
+    return BookRejectedError(
+        "book_broken", f"The PDF is damaged ({error}). Print it to a new PDF and send that."
+    )
+
+
+def _read_pages(document: PdfDocument) -> list[Page]:
+    pages: list[Page] = []
+    num_chars, started = 0, time.monotonic()
+    what = f"{len(document)} pages; at most {MAX_PAGES} are allowed"
+    if len(document) <= MAX_PAGES:
+        for number in range(len(document)):
+            if time.monotonic() - started > _MAX_SECONDS:
+                what = f"pages that take more than {_MAX_SECONDS:.0f} seconds to read"
+                break
+            pages.append(read_page(document, number))
+            num_chars += pages[-1].source_chars
+            if num_chars > MAX_CHARS:
+                what = f"more than {MAX_CHARS} characters"
+                break
+        else:
+            return pages
+    raise BookRejectedError("book_too_large", f"The PDF has {what}. Split it into parts.")
 
 
 def _warnings(pages: list[Page]) -> tuple[str, ...]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from statistics import median
 
 from pypdfium2 import PdfDocument, PdfTextPage
@@ -79,18 +80,20 @@ def in_reading_order(lines: Sequence[WordLine]) -> list[WordLine] | None:
     if place is None:
         return None
     ordered: list[WordLine] = []
-    lefts: list[WordLine] = []
-    rights: list[WordLine] = []
+    columns: tuple[list[WordLine], list[WordLine]] = ([], [])
     for line in sorted(lines, key=lambda line: -line.middle):
-        parts = line.cut(place)
-        if parts is None:
-            ordered += _columns(lefts, rights)
-            ordered.append(line)
-            lefts, rights = [], []
-            continue
-        lefts += [parts[0]] if parts[0] is not None else []
-        rights += [parts[1]] if parts[1] is not None else []
-    return ordered + _columns(lefts, rights)
+        if not _put(line, place, columns):
+            ordered += [*_columns(*columns), line]
+            columns = ([], [])
+    return ordered + _columns(*columns)
+
+
+def _put(line: WordLine, place: float, columns: tuple[list[WordLine], list[WordLine]]) -> bool:
+    """Append the parts of a line to two columns; False where it stands over both."""
+    parts = line.cut(place)
+    for part, column in zip(parts or (), columns, strict=False):
+        column += [part] if part is not None else []
+    return parts is not None
 
 
 def _columns(lefts: list[WordLine], rights: list[WordLine]) -> list[WordLine]:
@@ -100,12 +103,11 @@ def _columns(lefts: list[WordLine], rights: list[WordLine]) -> list[WordLine]:
     if not (first and second):
         return [*first, *second]
     by = min(line.left for line in second) - min(line.left for line in first)
-    return [*first, *(_move(line, by) for line in second)]
-
-
-def _move(line: WordLine, by: float) -> WordLine:
-    words = tuple(Word(word.text, word.left - by, word.right - by) for word in line.words)
-    return replace(line, words=words)
+    moved = (
+        (line, tuple(Word(word.text, word.left - by, word.right - by) for word in line.words))
+        for line in second
+    )
+    return [*first, *(replace(line, words=words) for line, words in moved)]
 
 
 def _gutter(lines: Sequence[WordLine]) -> float | None:
@@ -114,12 +116,12 @@ def _gutter(lines: Sequence[WordLine]) -> float | None:
         return None
     low, high = min(line.left for line in lines), max(line.right for line in lines)
     width = high - low
-    starts = Counter(
-        round(start)
-        for line in lines
-        for start in _starts(line)
-        if start > low + _MIN_WIDTH * width
-    )
+    # Where a line, or something in it behind a wide gap, begins.
+    starts: Counter[int] = Counter()
+    for line in lines:
+        gaps = ((one.right, other.left) for one, other in pairwise(line.words))
+        wide = [start for end, start in gaps if start - end >= _MIN_GAP * line.height]
+        starts.update(round(x) for x in (line.left, *wide) if x > low + _MIN_WIDTH * width)
     best: tuple[int, float] | None = None
     for start, _ in starts.most_common(_MAX_CANDIDATES):
         place = start - 2.0
@@ -129,39 +131,22 @@ def _gutter(lines: Sequence[WordLine]) -> float | None:
     return None if best is None else best[1]
 
 
-def _starts(line: WordLine) -> list[float]:
-    """Return where a line, or something in it behind a wide gap, begins."""
-    found = [line.left]
-    for one, other in zip(line.words, line.words[1:], strict=False):
-        if other.left - one.right >= _MIN_GAP * line.height:
-            found.append(other.left)
-    return found
-
-
 def _count_crossing(lines: Sequence[WordLine], place: float, width: float) -> int | None:
     """Return how many lines stand over a place; None where there are no columns beside it."""
-    lefts: list[WordLine] = []
-    rights: list[WordLine] = []
-    crossing = 0
-    for line in lines:
-        parts = line.cut(place)
-        if parts is None:
-            crossing += 1
-            continue
-        lefts += [parts[0]] if parts[0] is not None else []
-        rights += [parts[1]] if parts[1] is not None else []
-    if crossing > _MAX_CROSSING * (len(lefts) + len(rights) + crossing):
+    columns: tuple[list[WordLine], list[WordLine]] = ([], [])
+    crossing = sum(not _put(line, place, columns) for line in lines)
+    if crossing > _MAX_CROSSING * (sum(map(len, columns)) + crossing):
         return None
-    for column, other in ((lefts, rights), (rights, lefts)):
+    for column, other in (columns, columns[::-1]):
         if len(column) < _MIN_LINES:
             return None
         bottom, top = min(one.middle for one in other), max(one.middle for one in other)
         beside = [one for one in column if bottom - one.height <= one.middle <= top + one.height]
-        if len(beside) < _MIN_LINES:
-            return None
-        if median(len(one.text) for one in beside) < _MIN_CHARS:
-            return None
-        if median(one.right - one.left for one in beside) < _MIN_WIDTH * width:
+        if (
+            len(beside) < _MIN_LINES
+            or median(len(one.text) for one in beside) < _MIN_CHARS
+            or median(one.right - one.left for one in beside) < _MIN_WIDTH * width
+        ):
             return None
     return crossing
 
@@ -205,10 +190,6 @@ class _Edge:
     page: Page
     place: int
     line: WordLine
-
-    @property
-    def key(self) -> tuple[int, int]:
-        return self.page.number, self.place
 
 
 def read_page(document: PdfDocument, number: int) -> Page:
@@ -292,7 +273,8 @@ def find_running(pages: list[Page]) -> set[tuple[int, int]]:
     seen: dict[str, list[_Edge]] = defaultdict(list)
     numbers: list[tuple[_Edge, int]] = []
     for page in pages:
-        for place in _edges(page):
+        order = sorted(range(len(page.lines)), key=lambda place: -page.lines[place].middle)
+        for place in sorted({*order[:_EDGE_LINES], *order[-_EDGE_LINES:]}):
             line = page.lines[place]
             if line.height > largest:
                 continue
@@ -301,20 +283,22 @@ def find_running(pages: list[Page]) -> set[tuple[int, int]]:
             match = _PAGE_NUMBER.match(line.text)
             if match is not None:
                 numbers.append((edge, _value(match[1]) - page.number))
-    found = {edge.key for edges in seen.values() for edge in _find_returning(edges)}
+    found = {place for edges in seen.values() for place in _find_returning(edges)}
     offsets = Counter(offset for _, offset in numbers)
     for edge, offset in numbers:
-        is_outermost = edge.place in (0, len(edge.page.lines) - 1) and len(edge.page.lines) > 1
-        if is_outermost and (offsets[offset] > 1 or _is_at_edge(edge.page, edge.line)):
-            found.add(edge.key)
+        page = edge.page
+        is_outermost = edge.place in (0, len(page.lines) - 1) and len(page.lines) > 1
+        is_at_edge = not 0.1 * page.height < edge.line.middle < 0.9 * page.height
+        if is_outermost and (offsets[offset] > 1 or is_at_edge):
+            found.add((page.number, edge.place))
     return found
 
 
-def _find_returning(edges: list[_Edge]) -> list[_Edge]:
-    """Return those of lines with the same words that are one running head."""
+def _find_returning(edges: list[_Edge]) -> Iterator[tuple[int, int]]:
+    """Yield the places of those of lines with the same words that are one running head."""
     # Lines of several columns are on one page.
     if len({edge.page.number for edge in edges}) < _MIN_RETURNS:
-        return []
+        return
     middle = median(edge.line.middle for edge in edges)
     near = [edge for edge in edges if abs(edge.line.middle - middle) <= _NEAR]
     said = Counter(edge.line.text.casefold() for edge in near)
@@ -324,27 +308,12 @@ def _find_returning(edges: list[_Edge]) -> list[_Edge]:
         offsets = [value - edge.page.number for value, edge in zip(values, near, strict=True)]
         counts = Counter(offsets)
         grown |= {i for i, offset in enumerate(offsets) if counts[offset] >= _MIN_RETURNS}
-    return [
-        edge
-        for index, edge in enumerate(near)
-        if (index in grown and not _is_chapter(edge.line.text))
-        or said[edge.line.text.casefold()] >= _MIN_RETURNS
-    ]
-
-
-def _is_chapter(text: str) -> bool:
-    """Say whether a line is "Chapter 3": in a book of short ones that grows with the pages."""
-    return is_label(text) and not is_bare_number(text)
-
-
-def _edges(page: Page) -> list[int]:
-    """Return the lines nearest to the top and the bottom of a page."""
-    order = sorted(range(len(page.lines)), key=lambda place: -page.lines[place].middle)
-    return sorted({*order[:_EDGE_LINES], *order[-_EDGE_LINES:]})
-
-
-def _is_at_edge(page: Page, line: WordLine) -> bool:
-    return not 0.1 * page.height < line.middle < 0.9 * page.height
+    for index, edge in enumerate(near):
+        text = edge.line.text
+        # "Chapter 3" grows with the pages, too, in a book of short ones.
+        is_grown = index in grown and (not is_label(text) or is_bare_number(text))
+        if is_grown or said[text.casefold()] >= _MIN_RETURNS:
+            yield edge.page.number, edge.place
 
 
 def _value(word: str) -> int:

@@ -33,16 +33,12 @@ def has_set_lines(element: Element) -> bool:
     # Two `br` in a row part paragraphs; where all do, there are no lines.
     if len(filled) < _MIN_LINES or sum(breaks) < 2 or sum(breaks) <= len(breaks) / 2:
         return False
-    if max(map(len, filled)) > _MAX_LINE_CHARS or sum(map(len, filled)) > _MEAN_LINE_CHARS * len(
-        filled
-    ):
+    is_long = sum(map(len, filled)) > _MEAN_LINE_CHARS * len(filled)
+    if is_long or max(map(len, filled)) > _MAX_LINE_CHARS:
         return False
-    return sum(map(_begins_well, filled)) >= _MIN_CAPITALS * len(filled)
-
-
-def _begins_well(line: str) -> bool:
-    first = line.lstrip(_OPENERS)[:1]
-    return not first.islower() and not first.isspace()
+    firsts = (line.lstrip(_OPENERS)[:1] for line in filled)
+    begun = sum(not first.islower() and not first.isspace() for first in firsts)
+    return begun >= _MIN_CAPITALS * len(filled)
 
 
 def _inline_texts(element: Element) -> Iterator[tuple[str | None, bool]]:
@@ -85,8 +81,12 @@ class Context:
 def context_in(element: Element, name: str, context: Context) -> Context:
     """Return what an element that is a block says of the text in it, besides what is around it."""
     role = markup.role_of(element)
-    language = markup.language_of(element) or context.language
-    context = replace(context, language=language, role=role or context.role)
+    context = replace(
+        context,
+        language=markup.language_of(element) or context.language,
+        role=role or context.role,
+        is_direction=context.is_direction or markup.is_direction(element),
+    )
     ids = (element.get("id"),) if element.get("id") else ()
     is_in_notes = context.kind is BlockKind.NOTE or context.role in markup.NOTE_SECTIONS
     if context.role in markup.NOTE_ROLES or (is_in_notes and name in {"li", "p", "dd", "dt"}):
@@ -155,14 +155,7 @@ class Run:
                 break
         return found[-_BEFORE_CHARS:]
 
-    def add_separator(self, text: str) -> None:
-        """Append what parts two cells of a row, right behind the last word."""
-        while self.parts and self.parts[-1].isspace():
-            self.parts.pop()
-        self.add_uncounted(text)
-
     def add_blank(self) -> None:
-        """Part two words."""
         self.parts.append(" ")
 
     def drop(self, text: str) -> None:

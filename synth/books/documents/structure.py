@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ from synth.books.book import count_chars
 from synth.books.documents import markup
 from synth.books.documents.markup import Element
 from synth.books.rules import SkipReason, title_reason
-from synth.books.txt.lines import leading_name
+from synth.books.txt.lines import MIN_SPEAKERS, leading_name, often_named
 
 _MAX_OUTER = 3
 # What makers of books call such pages where they give them no role; and the most characters that
@@ -33,33 +32,25 @@ _ROLES_BY_NAME = {
 def document_role(root: Element, body: Element) -> str:
     """Return the role of the body, or the closer one of the only element in it, or by a name."""
     role = markup.role_of(body) or markup.role_of(root)
-    outer = list(_outer(body))
-    for inner in outer:
+    outer = [body]  # and elements in it that hold all of its text
+    for _ in range(_MAX_OUTER):
+        children = [child for child in outer[-1] if markup.name_of(child)]
+        if len(children) != 1 or (outer[-1].text or "").strip():
+            break
+        outer.append(children[0])
+    for inner in outer[1:]:
         found = markup.role_of(inner)
         if found and found not in markup.MATTER and markup.name_of(inner) != "nav":
             return found
-    return role if role and role not in markup.MATTER else _named_role(body, outer) or role
-
-
-def _outer(body: Element) -> Iterator[Element]:
-    """Yield the elements that hold all of the body's text, outer first."""
-    inner = body
-    for _ in range(_MAX_OUTER):
-        children = [child for child in inner if markup.name_of(child)]
-        if len(children) != 1 or (inner.text or "").strip():
-            return
-        inner = children[0]
-        yield inner
-
-
-def _named_role(body: Element, outer: list[Element]) -> str:
-    for element in (body, *outer):
+    if role and role not in markup.MATTER:
+        return role
+    for element in outer:
         for word in ((element.get("id") or "").lower(), *sorted(markup.classes_of(element))):
             name = word.removeprefix("element-type-").replace("-", "").replace("_", "")
-            role, most = _ROLES_BY_NAME.get(name, ("", 0))
-            if role and count_chars(markup.text_of(body)) <= most:
-                return role
-    return ""
+            found, most = _ROLES_BY_NAME.get(name, ("", 0))
+            if found and count_chars(markup.text_of(body)) <= most:
+                return found
+    return role
 
 
 _PARAGRAPHS = frozenset({"p", "div"})
@@ -120,12 +111,14 @@ def _is_display(element: Element) -> bool:
         return False  # it is something else
     if len(text) > _MAX_HEADING_CHARS or text.endswith(_SENTENCE_ENDS) or markup.is_verse(element):
         return False
-    return any(map(str.isalnum, text)) and (_is_bold(element) or _is_centred(element))
+    is_centred = (element.get("align") or "").lower() == "center"
+    is_centred = is_centred or _is_styled(element, _CENTRE_CLASS, _CENTRE_STYLE)
+    return any(map(str.isalnum, text)) and (is_centred or _is_bold(element))
 
 
 def _is_bold(element: Element, depth: int = 0) -> bool:
     """Say whether all of an element's text is bold, by itself or by what is in it."""
-    if _says_bold(element):
+    if markup.name_of(element) in {"b", "strong"} or _is_styled(element, _BOLD_CLASS, _BOLD_STYLE):
         return True
     if (element.text or "").strip() or depth >= _MAX_LINE_DEPTH:
         return False
@@ -134,20 +127,9 @@ def _is_bold(element: Element, depth: int = 0) -> bool:
     return bool(filled) and is_whole and all(_is_bold(child, depth + 1) for child in filled)
 
 
-def _says_bold(element: Element) -> bool:
-    return (
-        markup.name_of(element) in {"b", "strong"}
-        or any(map(_BOLD_CLASS.search, markup.classes_of(element)))
-        or bool(_BOLD_STYLE.search(element.get("style") or ""))
-    )
-
-
-def _is_centred(element: Element) -> bool:
-    return (
-        (element.get("align") or "").lower() == "center"
-        or any(map(_CENTRE_CLASS.search, markup.classes_of(element)))
-        or bool(_CENTRE_STYLE.search(element.get("style") or ""))
-    )
+def _is_styled(element: Element, named: re.Pattern[str], styled: re.Pattern[str]) -> bool:
+    style = styled.search(element.get("style") or "")
+    return style is not None or any(map(named.search, markup.classes_of(element)))
 
 
 _LINES = markup.HEADINGS | {"p", "div", "li", "tr", "dt", "dd"}
@@ -170,9 +152,8 @@ class _Line:
     @property
     def is_linked(self) -> bool:
         """Say whether it is nothing but links; a heading may lead back to its entry."""
-        return (
-            self.linked >= _MIN_LINKED_SHARE * self.chars and self.links > 0 and not self.is_heading
-        )
+        is_full = self.linked >= _MIN_LINKED_SHARE * self.chars
+        return is_full and self.links > 0 and not self.is_heading
 
     @property
     def is_heading(self) -> bool:
@@ -193,57 +174,39 @@ def mark_link_lists(body: Element, path: str) -> None:
     lines = _lines(body, path)
     at = 0
     while at < len(lines):
-        titled = _titled_end(lines, at)
-        end = titled if titled > at else _end_of_links(lines, at)
-        if titled > at or sum(line.links for line in lines[at:end]) >= _MIN_LINKS:
+        end = _titled_end(lines, at)
+        is_list = end > at
+        while not is_list and end < len(lines) and lines[end].is_linked:
+            end += 1
+        if is_list or sum(line.links for line in lines[at:end]) >= _MIN_LINKS:
             for line in lines[at:end]:
-                _mark(line.element)
+                # The items of lists that it is in, too: of a part with its chapters.
+                around = [e for e in line.element.iterancestors() if markup.name_of(e) == "li"]
+                for one in (line.element, *around):
+                    one.set("role", markup.LINK_LIST)
         at = max(end, at + 1)
-
-
-def _mark(element: Element) -> None:
-    """Mark a line, and the items of lists that it is in: of a part with its chapters."""
-    items = [one for one in element.iterancestors() if markup.name_of(one) == "li"]
-    for one in (element, *items):
-        one.set("role", markup.LINK_LIST)
 
 
 def _lines(body: Element, path: str) -> list[_Line]:
     """Return the innermost lines that hold text, in order; none where there are too few links."""
-    links = [link for link in body.iter() if markup.name_of(link) == "a" and _leads(link, path)]
+    targets = [(e, markup.resolve(path, e.get("href") or "")) for e in markup.named(body, "a")]
+    links = [link for link, target in targets if target is not None and target != (path, "")]
     if len(links) < _MIN_TITLED:
         return []
-    found: dict[Element, _Line] = {}
-    outer = {one for line in body.iter() if markup.name_of(line) in _LINES for one in _above(line)}
-    for element in body.iter():
-        if markup.name_of(element) in _LINES and element not in outer:
-            chars = count_chars(markup.text_of(element))
-            if chars:
-                found[element] = _Line(element, chars, 0, 0)
+    lines = list(markup.named(body, *_LINES))
+    # The nearest around each; the others around it are around that one.
+    outer = {
+        next((e for e in line.iterancestors() if markup.name_of(e) in _LINES), None)
+        for line in lines
+    }
+    counted = [(e, count_chars(markup.text_of(e))) for e in lines if e not in outer]
+    found = {element: _Line(element, chars, 0, 0) for element, chars in counted if chars}
     for link in links:
         line = next((found[one] for one in link.iterancestors() if one in found), None)
         if line is not None:
             line.links += 1
             line.linked += count_chars(markup.text_of(link))
     return list(found.values())
-
-
-def _above(element: Element) -> list[Element]:
-    """Return the nearest line that an element is in; the others above are above that one."""
-    near = (one for one in element.iterancestors() if markup.name_of(one) in _LINES)
-    return [one for one in [next(near, None)] if one is not None]
-
-
-def _leads(link: Element, path: str) -> bool:
-    target = markup.resolve(path, link.get("href") or "")
-    return target is not None and target != (path, "")
-
-
-def _end_of_links(lines: list[_Line], start: int) -> int:
-    end = start
-    while end < len(lines) and lines[end].is_linked:
-        end += 1
-    return end
 
 
 def _titled_end(lines: list[_Line], start: int) -> int:
@@ -280,8 +243,6 @@ _NUMERAL = re.compile(r"[IVXLC]+\Z")
 _MARKS = ".:"
 _AFTER_NAME = ".:,([—–-"  # noqa: RUF001
 _MAX_NAME = 40
-_MIN_NAMES = 2
-_MIN_RETURNS = 3
 _MIN_SPOKEN_SHARE = 0.4  # of the paragraphs, where nothing else says that it is a play
 
 
@@ -300,12 +261,15 @@ def mark_speakers(body: Element) -> None:
 
     No character is added or taken; names in plain text get an element around them.
     """
-    paragraphs = [e for e in body.iter() if markup.name_of(e) in {"p", "div", "dd"}]
+    paragraphs = list(markup.named(body, "p", "div", "dd"))
     starts = [start for one in paragraphs if (start := _start_of(one)) is not None]
-    if len({start.name for start in starts}) < _MIN_NAMES:
+    if len({start.name for start in starts}) < MIN_SPEAKERS:
         return
-    is_play = _is_play(body)
-    names = _speakers(starts, sum(map(_has_own_text, paragraphs)), is_play=is_play)
+    is_play = any(map(_says_play, body.iter()))
+    least = 0.0 if is_play else _MIN_SPOKEN_SHARE * sum(map(_has_own_text, paragraphs))
+    names = often_named((start.name for start in starts if is_play or start.is_capital), least)
+    if names and is_play:  # a messenger speaks but once: capitals and a mark are enough for a name
+        names |= {start.name for start in starts if start.is_capital}
     for start in starts:
         if start.name in names:
             _mark_speaker(start)
@@ -331,37 +295,22 @@ def _start_of(paragraph: Element) -> _Start | None:
     return _Start(paragraph, name, child, is_capital=name.isupper())
 
 
-def _speakers(starts: list[_Start], num_paragraphs: int, *, is_play: bool) -> frozenset[str]:
-    counts = Counter(start.name for start in starts if is_play or start.is_capital)
-    often = {name for name, count in counts.items() if count >= _MIN_RETURNS}
-    if len(often) < _MIN_NAMES:
-        return frozenset()
-    if not is_play and sum(counts[name] for name in often) < _MIN_SPOKEN_SHARE * num_paragraphs:
-        return frozenset()
-    # A messenger speaks but once; in a play, capitals and a mark are enough for a name.
-    once = {start.name for start in starts if is_play and start.is_capital}
-    return frozenset(often | once)
-
-
 def _has_own_text(element: Element) -> bool:
     return bool((element.text or "").strip()) or any(
         (child.tail or "").strip() or markup.name_of(child) in markup.INLINE for child in element
     )
 
 
-def _is_play(body: Element) -> bool:
-    return any(_says_play(element) for element in body.iter())
-
-
 def _says_play(element: Element) -> bool:
-    name = markup.name_of(element)
-    if not name:
-        return False
-    if _DRAMA & {*markup.types_of(element), *markup.classes_of(element)}:
+    if markup.name_of(element) in {"h1", "h2", "h3", "h4"} and _PLAY_HEADING.match(
+        markup.squeeze(markup.text_of(element))
+    ):
         return True
-    return name in {"h1", "h2", "h3", "h4"} and bool(
-        _PLAY_HEADING.match(markup.squeeze(markup.text_of(element)))
-    )
+    return bool(markup.name_of(element)) and _is_drama(element)
+
+
+def _is_drama(element: Element) -> bool:
+    return bool(_DRAMA & {*markup.types_of(element), *markup.classes_of(element)})
 
 
 def _mark_speaker(start: _Start) -> None:
@@ -399,13 +348,14 @@ class Use(enum.Enum):
 
 def use_of(table: Element) -> Use:
     """Return how a table is to be read."""
-    if "presentation" in markup.types_of(table) or "none" in markup.types_of(table):
+    if {"presentation", "none"} & set(markup.types_of(table)):
         return Use.LAYOUT
-    rows = [_cells(row) for row in _rows(table)]
-    if _is_table_of_speeches(table, rows):
+    is_data = next(table.iter("{*}th"), None) is not None
+    rows = [[e for e in row if markup.name_of(e) in {"td", "th"}] for row in _rows(table)]
+    if _is_table_of_speeches(table, rows, is_data=is_data):
         return Use.SPEECHES
     inner = (found for found in table.iter(*_BLOCKS) if found is not table)
-    if not _is_data(table) and next(inner, None) is not None:
+    if not is_data and next(inner, None) is not None:
         return Use.LAYOUT
     paragraphs = sum(1 for _ in table.iter("{*}p"))
     if all(len(row) <= 1 for row in rows) or paragraphs > sum(len(row) for row in rows):
@@ -413,37 +363,24 @@ def use_of(table: Element) -> Use:
     return Use.ROWS
 
 
-def _rows(table: Element) -> list[Element]:
-    """Return the rows of a table, without those of tables inside it."""
-    found = []
+def _rows(table: Element) -> Iterator[Element]:
+    """Yield the rows of a table, without those of tables inside it."""
     for child in table:
-        if markup.name_of(child) == "tr":
-            found.append(child)
-        elif markup.name_of(child) in {"thead", "tbody", "tfoot"}:
-            found += [row for row in child if markup.name_of(row) == "tr"]
-    return found
+        is_part = markup.name_of(child) in {"thead", "tbody", "tfoot"}
+        yield from (one for one in (child if is_part else [child]) if markup.name_of(one) == "tr")
 
 
-def _cells(row: Element) -> list[Element]:
-    return [cell for cell in row if markup.name_of(cell) in {"td", "th"}]
-
-
-def _is_data(table: Element) -> bool:
-    return next(table.iter("{*}th"), None) is not None
-
-
-def _is_table_of_speeches(table: Element, rows: list[list[Element]]) -> bool:
+def _is_table_of_speeches(table: Element, rows: list[list[Element]], *, is_data: bool) -> bool:
     """Say whether the first cells name speakers: by their type, or by how they look together."""
     if any(row and markup.is_persona(row[0]) for row in rows):
         return True
     pairs = [row for row in rows if len(row) == 2]
-    if not pairs or len(pairs) < 0.8 * len(rows) or _is_data(table):
+    if not pairs or len(pairs) < 0.8 * len(rows) or is_data:
         return False
     names = [name for row in pairs if (name := markup.squeeze(markup.text_of(row[0])))]
     if any(len(name) > _MAX_NAME or any(map(str.isdigit, name)) for name in names):
         return False
-    above = table.iterancestors()
-    if names and any(_DRAMA & {*markup.types_of(e), *markup.classes_of(e)} for e in above):
+    if names and any(map(_is_drama, table.iterancestors())):
         return True
     speeches = [len(markup.squeeze(markup.text_of(row[1]))) for row in pairs]
     is_repeated = len(set(names)) <= 0.7 * len(names)

@@ -36,7 +36,8 @@ def document_of(root: Element, path: str, *, language: str = "") -> Document:
     structure.mark_speakers(body)
     walker = _Walker(path, count_chars(markup.text_of(body)))
     walker.walk(body, Context(language=language, role=role), is_root=True)
-    if walker.is_all_hidden:  # then it is a chapter of its own, which may be spoken as others are
+    hidden = {block.role == HIDDEN for block in walker.blocks if block.source_chars}
+    if hidden == {True}:  # then it is a chapter of its own, which may be spoken as others are
         walker = _Walker(path, walker.num_chars, shows_hidden=True)
         role = HIDDEN
         walker.walk(body, Context(language=language), is_root=True)
@@ -49,8 +50,6 @@ def document_of(root: Element, path: str, *, language: str = "") -> Document:
 
 
 class _Walker:
-    """Walk one document; `blocks` grows in reading order."""
-
     def __init__(self, path: str, num_chars: int, *, shows_hidden: bool = False) -> None:
         self.path = path
         self.num_chars = num_chars  # of the whole document, without blanks
@@ -65,12 +64,6 @@ class _Walker:
         self.said_by = ""  # whom a block of its own names as who speaks below it
         self.said_rows = ("", 0)  # who speaks in the next rows of a table, and in how many
         self.said_in: Element | None = None  # the element at whose end that is over
-
-    @property
-    def is_all_hidden(self) -> bool:
-        """Return whether the document hides all of its text from its readers."""
-        roles = {block.role for block in self.blocks if block.source_chars}
-        return roles == {HIDDEN} and not self.shows_hidden
 
     def finished(self) -> list[Block]:
         """Return the blocks; anchors at the very end lead to the last one."""
@@ -99,7 +92,11 @@ class _Walker:
             self._emit(Block(BlockKind.BREAK, "", 0, role=context.role))
         elif name in _SPECIAL and not markup.holds_blocks(element):
             self._special(element, name, context)
-        elif name == "a" and (role := self._link_role(element)) and not context.is_flat:
+        elif (
+            name == "a"
+            and not context.is_flat
+            and (role := notes.link_role(element, self.run.before()))
+        ):
             self._note_mark(element, role, context)
         elif not is_root and markup.is_block(element, name):
             self._block(element, name, context)
@@ -134,10 +131,6 @@ class _Walker:
         self.walk(element, Context(language=context.language), is_root=True)
         self._flush(context, is_last=True)
         self.apart = ""
-
-    def _link_role(self, element: Element) -> str:
-        role = notes.link_role(element, self.run.before())
-        return role if markup.is_mark(element) else ""
 
     def _inline(self, element: Element, name: str, context: Context) -> None:
         before = self.run.before()
@@ -224,15 +217,20 @@ class _Walker:
         if context.kind in _SPOKEN_BY and (said := structure.block_name(element)):
             self._name_speaker(element, said, context)
             return
-        inner = self._context_in(element, name, context)
+        inner = context_in(element, name, context)
+        if inner.kind is BlockKind.VERSE and not inner.is_preformatted:
+            has_lines = name == "p" and next(element.iter("{*}br"), None) is not None
+            is_first = context.kind is not BlockKind.VERSE
+            self.is_stanza_start |= has_lines or is_first or markup.is_stanza(element)
         if self.said_by and inner.kind not in _SPOKEN_BY:
             self._end_speech(context)
         elif inner.is_direction:
             self._pause_speech(context)
         if name == "ol" and inner.role not in {"toc", "navigation"}:
             self.numbers.update(markup.list_numbers(element))
-        if name == "table":
-            self._table(element, inner)
+        use = structure.use_of(element) if name == "table" else structure.Use.LAYOUT
+        if use is not structure.Use.LAYOUT and inner.kind is not BlockKind.NOTE:
+            self._rows(element, use, inner)
         elif name == "li":
             self.prefix = self.numbers.pop(element, "")
             self._children(element, inner)
@@ -266,30 +264,14 @@ class _Walker:
             self.said_by, self.said_in = "", None
             self.run.speaker = ""
 
-    def _context_in(self, element: Element, name: str, context: Context) -> Context:
-        inner = context_in(element, name, context)
-        inner = replace(inner, is_direction=inner.is_direction or markup.is_direction(element))
-        if inner.kind is BlockKind.VERSE and not inner.is_preformatted:
-            has_lines = name == "p" and next(element.iter("{*}br"), None) is not None
-            is_first = context.kind is not BlockKind.VERSE
-            self.is_stanza_start |= has_lines or is_first or markup.is_stanza(element)
-        return inner
-
-    def _table(self, table: Element, context: Context) -> None:
-        """Read a table as rows, as the speeches of a play, or as text."""
-        use = structure.use_of(table)
-        if use is structure.Use.LAYOUT or context.kind is BlockKind.NOTE:
-            self._children(table, context)
-            return
-        self._text(table.text, context)
-        for child in table:
-            name = markup.name_of(child)
-            if name in {"thead", "tbody", "tfoot"}:
+    def _rows(self, owner: Element, use: structure.Use, context: Context) -> None:
+        """Read what a table, or a part of it, holds as rows, or as the speeches of a play."""
+        self._text(owner.text, context)
+        for child in owner:
+            is_part = markup.name_of(child) in {"thead", "tbody", "tfoot"}
+            if is_part and markup.name_of(owner) == "table":
                 self._anchor(child)
-                self._text(child.text, context)
-                for row in child:
-                    self._row(row, use, context)
-                    self._text(row.tail, context)
+                self._rows(child, use, context)
             else:
                 self._row(child, use, context)
             self._text(child.tail, context)
@@ -309,7 +291,9 @@ class _Walker:
         for cell in row:
             if self.run.last and markup.name_of(cell) in _CELLS:
                 is_open = bool(markup.text_of(cell).strip()) and self.run.last not in _NO_SEPARATOR
-                self.run.add_separator(", " if is_open else " ")
+                while self.run.parts and self.run.parts[-1].isspace():
+                    self.run.parts.pop()
+                self.run.add_uncounted(", " if is_open else " ")
             self.walk(cell, inner)
             self._text(cell.tail, inner)
         self._flush(inner)
@@ -346,8 +330,9 @@ class _Walker:
             return
         text = markup.text_of(element)
         if name == "math":
-            shown = element.get("alttext") or markup.formula_text(element)
-            self.run.add_uncounted(shown)
+            parts = element.xpath(".//text()[not(ancestor::*[local-name()='annotation'])]")
+            words = f" {' '.join(' '.join(parts).split())} "
+            self.run.add_uncounted(element.get("alttext") or words)
             self.run.drop(text)
             return
         self._anchor_all(element)

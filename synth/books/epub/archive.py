@@ -94,7 +94,17 @@ class Archive:
         self._total_bytes = 0
         self._zip = open_book_archive(source, "EPUB", damaged="book_not_epub")
         entries = self._zip.infolist()
-        self._entries = self._usable(entries)
+        self._entries: dict[str, zipfile.ZipInfo] = {}
+        for entry in (entry for entry in entries if not entry.is_dir()):
+            name = entry.filename.replace("\\", "/")  # so do old programs part folders
+            if name.startswith("/") or ".." in name.split("/") or ":" in name[:2]:
+                self.warnings.append(f"The file {name!r} has a name that points outside the book.")
+            elif name in self._entries:
+                self.warnings.append(
+                    f"The book contains the file {name!r} twice; the first one is read."
+                )
+            else:
+                self._entries[name] = entry
         self.names = list(self._entries)
         self._loose: dict[str, str] = {}
         for name in self.names:
@@ -119,19 +129,26 @@ class Archive:
         if found is None:
             raise EntryError("the book does not contain the file")
         entry = self._entries[found]
+        too_large = EntryError(f"it has more than {max_bytes // 1024**2} MiB")
         if entry.file_size > max_bytes:
-            raise EntryError(f"it has more than {max_bytes // 1024**2} MiB")
+            raise too_large
         chunks: list[bytes] = []
         num_bytes = 0
         try:
             with self._zip.open(entry) as opened:
                 while chunk := opened.read(_CHUNK_BYTES):
                     num_bytes += len(chunk)
-                    self._count(len(chunk))
+                    self._total_bytes += len(chunk)
+                    is_bomb = num_bytes > LIMITS.ratio * max(entry.compress_size, 1)
+                    if self._total_bytes > MAX_TOTAL_BYTES:
+                        most = MAX_TOTAL_BYTES // 1024**2
+                        raise _too_large(f"unpacks to more than {most} MiB of text")
                     if num_bytes > max_bytes:
-                        raise EntryError(f"it has more than {max_bytes // 1024**2} MiB")
+                        raise too_large
                     chunks.append(chunk)
-                    _check_ratio(found, num_bytes, entry.compress_size)
+                    if is_bomb and num_bytes > LIMITS.ratio_from_bytes:  # the directory may lie
+                        packed = f"is packed by more than {LIMITS.ratio} to 1"
+                        raise _too_large(f"has a file, {found!r}, that {packed}")
         except DAMAGE as error:
             raise EntryError(f"it is damaged: {error}") from error
         return b"".join(chunks)
@@ -140,35 +157,6 @@ class Archive:
         """Return the first file's name and whether it is stored as it is."""
         entries = self._zip.infolist()
         return (entries[0].filename, not entries[0].compress_type) if entries else ("", False)
-
-    def _count(self, num_bytes: int) -> None:
-        self._total_bytes += num_bytes
-        if self._total_bytes > MAX_TOTAL_BYTES:
-            raise _too_large(f"unpacks to more than {MAX_TOTAL_BYTES // 1024**2} MiB of text")
-
-    def _usable(self, entries: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
-        """Return the entries by name, without folders, names that lead out, and second ones."""
-        usable: dict[str, zipfile.ZipInfo] = {}
-        for entry in entries:
-            name = entry.filename.replace("\\", "/")  # so do old programs part folders
-            if entry.is_dir():
-                continue
-            if name.startswith("/") or ".." in name.split("/") or ":" in name[:2]:
-                self.warnings.append(f"The file {name!r} has a name that points outside the book.")
-            elif name in usable:
-                self.warnings.append(
-                    f"The book contains the file {name!r} twice; the first one is read."
-                )
-            else:
-                usable[name] = entry
-        return usable
-
-
-def _check_ratio(name: str, num_bytes: int, compressed_bytes: int) -> None:
-    """Refuse a file that unpacks to more than its directory may have said."""
-    is_large = num_bytes > LIMITS.ratio_from_bytes
-    if is_large and num_bytes > LIMITS.ratio * max(compressed_bytes, 1):
-        raise _too_large(f"has a file, {name!r}, that is packed by more than {LIMITS.ratio} to 1")
 
 
 def loosely(name: str) -> str:

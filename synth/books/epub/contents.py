@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from lxml import etree
 
-from synth.books.book import Block, BlockKind, Document, TocEntry
+from synth.books.book import BlockKind, Document, Place, TocEntry
 from synth.books.documents import markup
 from synth.books.documents.markup import Element
-from synth.books.documents.notes import places_of
+from synth.books.documents.notes import places_of, with_blocks
 from synth.books.documents.parsing import parse_document, parse_xml
 from synth.books.epub.archive import Archive, EntryError, loosely
-from synth.books.epub.package import Item, Package, children
+from synth.books.epub.package import Package
 from synth.books.txt.headings import normalised
 from ttsweb.counted import counted
 
@@ -30,17 +30,31 @@ def read_contents(
     NCX to more.
     """
     toc: list[TocEntry] = []
-    landmarks = _guide(package)
-    nav = package.with_property("nav")
-    if nav is not None:
-        try:
-            root = parse_document(archive.read(nav.path)).root
-        except EntryError as error:
-            package.warnings.append(f"The contents list {nav.path!r} cannot be read: {error}.")
-        else:
-            toc = _nav_entries(root, nav.path)
-            landmarks.update(_nav_landmarks(root, nav.path))
-    roles = {_canonical_place(place, canonical): role for place, role in landmarks.items()}
+    landmarks: dict[str, str] = {}
+    for guide in markup.named(package.root, "guide"):
+        for reference in markup.named(guide, "reference"):
+            kind = (reference.get("type") or "").lower().removeprefix("other.")
+            place = _place_of(package.path, reference)
+            if role := place and markup.known_role([kind]):
+                landmarks.setdefault(place, role)
+    nav = next((item for item in package.items.values() if item.is_nav), None)
+    root = (
+        None
+        if nav is None
+        else _read_list(archive, package, nav.path, lambda raw: parse_document(raw).root)
+    )
+    if nav is not None and root is not None:
+        lists = _nav_of(root, "toc")
+        owners = [*(e for e in lists[:1] for e in e if markup.name_of(e) == "ol")]
+        owners += [one for owner in lists[:1] for one in markup.named(owner, "ol")]
+        toc = _list_entries(owners[0], nav.path, 1) if owners else []
+        for link in (
+            link for one in _nav_of(root, "landmarks")[:1] for link in markup.named(one, "a")
+        ):
+            place = _place_of(nav.path, link)
+            if role := place and markup.known_role(markup.types_of(link)):
+                landmarks[place] = role
+    roles = {canonical_mark(place, canonical): role for place, role in landmarks.items()}
     places = _count_places(toc, package, canonical)
     if places > 1:
         return toc, roles
@@ -54,9 +68,26 @@ def read_contents(
     return older, roles
 
 
-def _canonical_place(place: str, canonical: Canonical) -> str:
-    path, sign, anchor = place.partition("#")
+def canonical_mark(mark: str, canonical: Canonical) -> str:
+    """Return a place, "path" or "path#anchor", with the path of the document that is meant."""
+    path, sign, anchor = mark.partition("#")
     return f"{canonical(path)}{sign}{anchor}"
+
+
+def _place_of(path: str, link: Element) -> str:
+    """Return where a link in a file leads to; empty for a place out of the book."""
+    target = markup.resolve(path, link.get("href") or "")
+    return "" if target is None else "#".join(target).removesuffix("#")
+
+
+def _read_list(
+    archive: Archive, package: Package, path: str, parse: Callable[[bytes], Element]
+) -> Element | None:
+    try:
+        return parse(archive.read(path))
+    except (EntryError, etree.XMLSyntaxError) as error:
+        package.warnings.append(f"The contents list {path!r} cannot be read: {error}.")
+        return None
 
 
 def _count_places(toc: list[TocEntry], package: Package, canonical: Canonical) -> int:
@@ -66,19 +97,11 @@ def _count_places(toc: list[TocEntry], package: Package, canonical: Canonical) -
     return sum(path in read for path, _ in found)
 
 
-def _nav_of(root: Element, kind: str) -> Element | None:
-    navs = children(root, "nav")
-    found = next((nav for nav in navs if kind in markup.types_of(nav)), None)
-    untyped = [nav for nav in navs if not markup.types_of(nav)]
-    return untyped[0] if found is None and kind == "toc" and untyped else found
-
-
-def _nav_entries(root: Element, path: str) -> list[TocEntry]:
-    nav = _nav_of(root, "toc")
-    owner = next((e for e in nav if markup.name_of(e) == "ol"), None) if nav is not None else None
-    if owner is None and nav is not None:
-        owner = next(iter(children(nav, "ol")), None)
-    return _list_entries(owner, path, 1) if owner is not None else []
+def _nav_of(root: Element, kind: str) -> list[Element]:
+    """Return the lists of a kind, the one to read first; one without a type may be the contents."""
+    navs = list(markup.named(root, "nav"))
+    untyped = [nav for nav in navs if kind == "toc" and not markup.types_of(nav)]
+    return [nav for nav in navs if kind in markup.types_of(nav)] + untyped
 
 
 def _list_entries(owner: Element, path: str, level: int) -> list[TocEntry]:
@@ -101,78 +124,33 @@ def _list_entries(owner: Element, path: str, level: int) -> list[TocEntry]:
 def _entry(
     label: Element | None, item: Element, path: str, level: int, inner: list[TocEntry]
 ) -> list[TocEntry]:
-    links = [] if label is None else children(label, "a")
-    link = links[0] if links else None
-    title = markup.squeeze(_label_text(label) if label is not None else item.text or "")
-    target = markup.resolve(path, link.get("href") or "") if link is not None else None
+    link = None if label is None else next(markup.named(label, "a"), None)
+    text = item.text or ""
+    if label is not None:  # its words; those of its images for want of any
+        alts = " ".join(image.get("alt") or "" for image in markup.named(label, "img"))
+        text = markup.text_of(label).strip() or alts or label.get("title") or ""
+    title = markup.squeeze(text)
+    target = None if link is None else markup.resolve(path, link.get("href") or "")
     if target is not None:
         return [TocEntry(title, target[0], target[1], level)]
-    if title and inner:
-        return [TocEntry(title, inner[0].path, inner[0].fragment, level)]
-    return []
-
-
-def _label_text(label: Element) -> str:
-    """Return a label's words; those of its images for want of any."""
-    alts = " ".join(image.get("alt") or "" for image in children(label, "img"))
-    return markup.text_of(label).strip() or alts or label.get("title") or ""
-
-
-def _nav_landmarks(root: Element, path: str) -> dict[str, str]:
-    nav = _nav_of(root, "landmarks")
-    found: dict[str, str] = {}
-    for link in children(nav, "a") if nav is not None else ():
-        target = markup.resolve(path, link.get("href") or "")
-        role = markup.known_role(markup.types_of(link))
-        if target is not None and role:
-            found[_place(*target)] = role
-    return found
-
-
-def _guide(package: Package) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for guide in children(package.root, "guide"):
-        for reference in children(guide, "reference"):
-            target = markup.resolve(package.path, reference.get("href") or "")
-            kind = (reference.get("type") or "").lower().removeprefix("other.")
-            role = markup.known_role([kind])
-            if target is not None and role:
-                found.setdefault(_place(*target), role)
-    return found
-
-
-def _place(path: str, fragment: str) -> str:
-    return f"{path}#{fragment}" if fragment else path
-
-
-def _ncx_item(package: Package) -> Item | None:
-    item = package.items.get(package.ncx_id)
-    if item is not None:
-        return item
-    return next((i for i in package.items.values() if i.media_type == _NCX), None)
+    return [TocEntry(title, inner[0].path, inner[0].fragment, level)] if title and inner else []
 
 
 def _ncx_entries(archive: Archive, package: Package) -> list[TocEntry]:
-    item = _ncx_item(package)
-    if item is None:
-        return []
-    try:
-        root = parse_xml(archive.read(item.path))
-    except (EntryError, etree.XMLSyntaxError) as error:
-        package.warnings.append(f"The contents list {item.path!r} cannot be read: {error}.")
-        return []
+    named = (i for i in package.items.values() if i.media_type == _NCX)
+    item = package.items.get(package.ncx_id) or next(named, None)
+    root = None if item is None else _read_list(archive, package, item.path, parse_xml)
     entries: list[TocEntry] = []
-    for nav_map in children(root, "navmap"):
-        _add_points(nav_map, item.path, 1, entries)
+    if item is not None and root is not None:
+        for nav_map in markup.named(root, "navmap"):
+            _add_points(nav_map, item.path, 1, entries)
     return entries
 
 
 def _add_points(owner: Element, path: str, level: int, entries: list[TocEntry]) -> None:
-    for point in owner:
-        if markup.name_of(point) != "navpoint":
-            continue
-        label = next((e for e in point if markup.name_of(e) == "navlabel"), None)
-        content = next((e for e in point if markup.name_of(e) == "content"), None)
+    for point in (point for point in owner if markup.name_of(point) == "navpoint"):
+        parts = {markup.name_of(part): part for part in reversed(point)}
+        label, content = parts.get("navlabel"), parts.get("content")
         target = markup.resolve(path, content.get("src") or "") if content is not None else None
         title = markup.squeeze(markup.text_of(label)) if label is not None else ""
         if target is not None:
@@ -198,34 +176,19 @@ def canonical_paths(paths: Iterable[str]) -> Canonical:
     return lambda path: path if path in exact else loose.get(loosely(path), path)
 
 
-def linked(documents: tuple[Document, ...], canonical: Canonical) -> tuple[Document, ...]:
-    """Return the documents with the marks of their notes leading to documents as they are named."""
-    return tuple(
-        replace(document, blocks=tuple(_link_block(b, canonical) for b in document.blocks))
-        for document in documents
-    )
-
-
-def _link_block(block: Block, canonical: Canonical) -> Block:
-    if not block.note_marks:
-        return block
-    parted = (mark.partition("#") for mark in block.note_marks)
-    marks = (f"{canonical(path)}{sign}{anchor}" for path, sign, anchor in parted)
-    return replace(block, note_marks=tuple(marks))
-
-
 def mend_contents(
     toc: list[TocEntry], documents: tuple[Document, ...], canonical: Canonical
 ) -> tuple[tuple[TocEntry, ...], tuple[Document, ...], list[str]]:
     """Return the contents list, the documents and warnings, with lost entries found again.
 
     An entry whose anchor is gone leads to the heading, or for want of one to the paragraph, of its
-    document that says what it says, behind the entry before it.
+    document that says what it says, behind the entry before it. Marks of notes lead to documents as
+    they are named.
     """
     numbers = {document.path: number for number, document in enumerate(documents)}
     places = places_of(documents)
     texts: dict[int, dict[str, list[int]]] = {}
-    anchors: dict[tuple[int, int], str] = {}
+    anchors: dict[Place, str] = {}
     last = (0, -1)
     mended: list[TocEntry] = []
     for entry in (replace(entry, path=canonical(entry.path)) for entry in toc):
@@ -240,12 +203,19 @@ def mend_contents(
                 entry = replace(entry, fragment=anchors[place])
         last = place or last
         mended.append(entry)
+    changed = [list(document.blocks) for document in documents]
+    for number, blocks in enumerate(changed):
+        for at, block in enumerate(blocks):
+            if block.note_marks or (number, at) in anchors:
+                marks = tuple(canonical_mark(mark, canonical) for mark in block.note_marks)
+                own = [anchors[number, at]] if (number, at) in anchors else []
+                blocks[at] = replace(block, note_marks=marks, anchors=(*block.anchors, *own))
     warning = (
         f"The contents list has {counted(len(anchors), 'entry', 'entries')} with a broken "
         "link; the place was found by "
         f"{'its title' if len(anchors) == 1 else 'their titles'}."
     )
-    return tuple(mended), _add_anchors(documents, anchors), [warning] if anchors else []
+    return tuple(mended), with_blocks(documents, changed), [warning] if anchors else []
 
 
 def _find_title(
@@ -263,16 +233,3 @@ def _find_title(
     found = [at for at in texts.get(normalised(entry.title), ()) if at > after]
     headings = [at for at in found if document.blocks[at].kind is BlockKind.HEADING]
     return next(iter(headings or found), None)
-
-
-def _add_anchors(
-    documents: tuple[Document, ...], anchors: dict[tuple[int, int], str]
-) -> tuple[Document, ...]:
-    changed = [list(document.blocks) for document in documents]
-    for (number, at), anchor in anchors.items():
-        block = changed[number][at]
-        changed[number][at] = replace(block, anchors=(*block.anchors, anchor))
-    return tuple(
-        replace(document, blocks=tuple(blocks))
-        for document, blocks in zip(documents, changed, strict=True)
-    )

@@ -41,6 +41,10 @@ class Item:
     fallback: str = ""
 
     @property
+    def is_nav(self) -> bool:
+        return "nav" in self.properties
+
+    @property
     def is_document(self) -> bool:
         """Say whether it is a text that can be read, by its type, or its name for want of one."""
         return self.media_type in DOCUMENTS or (
@@ -68,10 +72,6 @@ class Package:
     warnings: list[str] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)  # of the order of reading
 
-    def with_property(self, name: str) -> Item | None:
-        """Return the first item that has a property, such as `nav`."""
-        return next((item for item in self.items.values() if name in item.properties), None)
-
 
 def read_package(archive: Archive) -> Package:
     """Read the package of the first rendition.
@@ -79,7 +79,15 @@ def read_package(archive: Archive) -> Package:
     Raises:
         BookRejectedError: book_not_epub or book_package_broken.
     """
-    warnings = _mimetype_warnings(archive)
+    try:
+        content = archive.read("mimetype", max_bytes=1024)
+    except EntryError:
+        content = b""
+    warnings: list[str] = []
+    if content.strip() != _MIMETYPE:
+        warnings.append(f"The file's mimetype is not {_MIMETYPE.decode()}; it was read as an EPUB.")
+    elif archive.first() != ("mimetype", True):
+        warnings.append("The mimetype is not the first file, or is compressed.")
     path = _package_path(archive, warnings)
     try:
         root = parse_xml(archive.read(path))
@@ -95,36 +103,15 @@ def read_package(archive: Archive) -> Package:
     if not package.spine:
         package.warnings.append("The book states no reading order; the order of its files is used.")
         documents = [item for item in items.values() if item.is_document]
-        package.spine = [SpineItem(item, is_linear=True) for item in documents if not _is_nav(item)]
+        package.spine = [SpineItem(item, is_linear=True) for item in documents if not item.is_nav]
     _add_unlisted(package, archive)
     return package
-
-
-def children(element: Element, name: str) -> list[Element]:
-    """Return the elements of a name inside another, at any depth, whatever their namespace."""
-    return [found for found in element.iter() if markup.name_of(found) == name]
-
-
-def _is_nav(item: Item) -> bool:
-    return "nav" in item.properties
-
-
-def _mimetype_warnings(archive: Archive) -> list[str]:
-    try:
-        content = archive.read("mimetype", max_bytes=1024) if archive.find("mimetype") else b""
-    except EntryError:
-        content = b""
-    if content.strip() != _MIMETYPE:
-        return [f"The file's mimetype is not {_MIMETYPE.decode()}; it was read as an EPUB."]
-    if archive.first() != ("mimetype", True):
-        return ["The mimetype is not the first file, or is compressed."]
-    return []
 
 
 def _package_path(archive: Archive, warnings: list[str]) -> str:
     try:
         container = parse_xml(archive.read("META-INF/container.xml"))
-        for rootfile in children(container, "rootfile"):
+        for rootfile in markup.named(container, "rootfile"):
             target = markup.resolve("", rootfile.get("full-path") or "")
             if target and target[0] and archive.find(target[0]):
                 return archive.find(target[0]) or target[0]
@@ -141,7 +128,7 @@ def _package_path(archive: Archive, warnings: list[str]) -> str:
 
 def _items(root: Element, path: str) -> dict[str, Item]:
     items: dict[str, Item] = {}
-    for element in children(root, "item"):
+    for element in markup.named(root, "item"):
         target = markup.resolve(path, element.get("href") or "")
         if not element.get("id") or target is None:
             continue  # a remote resource
@@ -157,12 +144,12 @@ def _items(root: Element, path: str) -> dict[str, Item]:
 
 
 def _read_spine(package: Package) -> None:
-    spine = next(iter(children(package.root, "spine")), None)
+    spine = next(markup.named(package.root, "spine"), None)
     if spine is None:
         return
     package.ncx_id = spine.get("toc") or ""
     seen: set[str] = set()
-    for reference in children(spine, "itemref"):
+    for reference in markup.named(spine, "itemref"):
         name = reference.get("idref") or ""
         item = _readable(package.items, name)
         if name not in package.items:
@@ -189,7 +176,7 @@ def _add_unlisted(package: Package, archive: Archive) -> None:
     """Put pages that the order of reading leaves out behind it: somebody may include them."""
     listed = {place.item.path for place in package.spine}
     for item in package.items.values():
-        is_page = item.media_type in _PAGES and not _is_nav(item)
+        is_page = item.media_type in _PAGES and not item.is_nav
         if not is_page or item.path in listed or archive.find(item.path) is None:
             continue
         listed.add(item.path)
@@ -218,20 +205,28 @@ _MAX_CHARS = 10_000
 def read_metadata(root: Element) -> Metadata:
     """Return the metadata of a package's root; what is not there is empty."""
     found = _Statements(root)
-    title, subtitle = _titles(found)
+    titles = [one for one in found.refined_texts("title", "title-type") if one[1]]
+    title = _choose_text(titles, "main")
+    identifiers = found.elements.get("identifier", [])
+    unique = root.get("unique-identifier")
+    identifiers = [e for e in identifiers if unique and e.get("id") == unique] or identifiers
     series, series_index = _series(found)
+    texts = {
+        name: next(iter(found.texts(name)), "")
+        for name in ("language", "publisher", "description", "rights")
+    }
     return Metadata(
         title=title,
-        subtitle=subtitle,
+        subtitle=next((t for types, t in titles if "subtitle" in types and t != title), ""),
         authors=_authors(found),
-        language=next(iter(found.texts("language")), "").replace("_", "-"),
-        publisher=next(iter(found.texts("publisher")), ""),
-        date=_date(found),
-        description=markup.squeeze(_TAG.sub(" ", next(iter(found.texts("description")), ""))),
-        identifier=_identifier(root, found),
+        language=texts["language"].replace("_", "-"),
+        publisher=texts["publisher"],
+        date=_choose_text(found.refined_texts("date", "event"), "publication"),
+        description=markup.squeeze(_TAG.sub(" ", texts["description"])),
+        identifier=_text(identifiers[0]) if identifiers else "",
         series=series,
         series_index=series_index,
-        rights=next(iter(found.texts("rights")), ""),
+        rights=texts["rights"],
         subjects=tuple(dict.fromkeys(found.texts("subject"))),
     )
 
@@ -243,7 +238,7 @@ class _Statements:
         self.elements: dict[str, list[Element]] = {}
         self.refined: dict[tuple[str, str], list[str]] = {}
         self.metas: list[Element] = []
-        metadata = next((e for e in root.iter() if markup.name_of(e) == "metadata"), None)
+        metadata = next(markup.named(root, "metadata"), None)
         for element in metadata.iter() if metadata is not None else ():
             name = markup.name_of(element)
             self.elements.setdefault(name, []).append(element)
@@ -284,12 +279,6 @@ def _choose_text(texts: list[tuple[list[str], str]], wanted: str) -> str:
     return next(iter([*refined, *plain, *(text for _, text in texts)]), "")
 
 
-def _titles(found: _Statements) -> tuple[str, str]:
-    titles = [one for one in found.refined_texts("title", "title-type") if one[1]]
-    title = _choose_text(titles, "main")
-    return title, next((t for types, t in titles if "subtitle" in types and t != title), "")
-
-
 def _authors(found: _Statements) -> tuple[str, ...]:
     """Return who wrote the book: creators with that role, else those without any, else all."""
     creators = found.refined_texts("creator", "role")
@@ -297,17 +286,6 @@ def _authors(found: _Statements) -> tuple[str, ...]:
     authors += [text for roles, text in creators if not roles]
     chosen = authors or [text for _, text in creators]
     return tuple(dict.fromkeys(text for text in chosen if text))
-
-
-def _date(found: _Statements) -> str:
-    return _choose_text(found.refined_texts("date", "event"), "publication")
-
-
-def _identifier(root: Element, found: _Statements) -> str:
-    identifiers = found.elements.get("identifier", [])
-    unique = root.get("unique-identifier")
-    chosen = [e for e in identifiers if unique and e.get("id") == unique] or identifiers
-    return _text(chosen[0]) if chosen else ""
 
 
 def _series(found: _Statements) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import re
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from synth.books.documents.notes import mark_notes
 from synth.books.documents.parsing import decode, parse_document
 from synth.books.documents.xhtml import document_of
 from synth.books.epub.archive import Archive, EntryError
-from synth.books.epub.contents import canonical_paths, linked, mend_contents, read_contents
+from synth.books.epub.contents import canonical_paths, mend_contents, read_contents
 from synth.books.epub.package import Package, read_metadata, read_package
 from synth.books.rules import SkipReason, section_reason
 
@@ -54,22 +55,14 @@ def apply_landmarks(
     return chosen, warnings
 
 
-def ensure_linear(documents: list[Document]) -> tuple[list[Document], list[str]]:
-    """Return the documents; if none of them belongs to the order of reading, all do."""
-    if any(document.is_linear and document.source_chars for document in documents):
-        return documents, []
-    notes = ["The book marks all its pages as outside the reading order; all of them are read."]
-    return [replace(document, is_linear=True) for document in documents], notes if documents else []
-
-
 def is_contents(root: Element, document: Document) -> bool:
     """Say whether a page that no role names is nothing but links to places in the book."""
     if document.role not in {"", *markup.MATTER}:
         return False
     links = [
         link
-        for link in root.iter()
-        if markup.name_of(link) == "a" and markup.resolve(document.path, link.get("href") or "")
+        for link in markup.named(root, "a")
+        if markup.resolve(document.path, link.get("href") or "")
     ]
     if not _MIN_LINKS <= len(links) <= document.source_chars:
         return False
@@ -141,11 +134,12 @@ def _is_open(archive: Archive) -> bool:
 
 
 MAX_PIXELS = 25_000_000  # decoded it takes up to 100 MB
-_SIGNATURES = (
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"GIF8", "image/gif"),
-)
+_SIGNATURES = {
+    "webp": re.compile(rb"RIFF.{4}WEBP", re.DOTALL),
+    "jpeg": re.compile(rb"\xff\xd8\xff"),
+    "png": re.compile(rb"\x89PNG\r\n\x1a\n"),
+    "gif": re.compile(rb"GIF8"),
+}
 
 
 def read_cover(archive: Archive, package: Package, landmarks: dict[str, str]) -> Cover | None:
@@ -156,33 +150,19 @@ def read_cover(archive: Archive, package: Package, landmarks: dict[str, str]) ->
         except EntryError as error:
             package.warnings.append(f"The cover {path!r} cannot be read: {error}.")
             continue
-        if (media_type := _media_type(content)) and _is_usable(path, content, package.warnings):
-            return Cover(media_type, content)
-        if not media_type and not _is_drawing(content):
+        kind = next((name for name, start in _SIGNATURES.items() if start.match(content)), "")
+        size = image_size(content)
+        if kind and size is not None and size.width * size.height > MAX_PIXELS:
+            # Players could not show it, by the size in its first bytes.
+            package.warnings.append(
+                f"The cover {path!r} has {size.width} x {size.height} pixels, more than "
+                f"{MAX_PIXELS}, so it is not used."
+            )
+        elif kind:
+            return Cover(f"image/{kind}", content)
+        elif b"<svg" not in content[:4096] and content.lstrip()[:5].lower() != b"<?xml":
             package.warnings.append(f"The cover {path!r} is not in a known picture format.")
     return None
-
-
-def _is_usable(path: str, content: bytes, warnings: list[str]) -> bool:
-    """Say whether players could show a picture, by the size in its first bytes."""
-    size = image_size(content)
-    if size is None or size.width * size.height <= MAX_PIXELS:
-        return True
-    warnings.append(
-        f"The cover {path!r} has {size.width} x {size.height} pixels, more than "
-        f"{MAX_PIXELS}, so it is not used."
-    )
-    return False
-
-
-def _is_drawing(content: bytes) -> bool:
-    return b"<svg" in content[:4096] or content.lstrip()[:5].lower() == b"<?xml"
-
-
-def _media_type(content: bytes) -> str:
-    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
-        return "image/webp"
-    return next((name for start, name in _SIGNATURES if content.startswith(start)), "")
 
 
 def _candidates(archive: Archive, package: Package, landmarks: dict[str, str]) -> list[str]:
@@ -203,20 +183,17 @@ def _candidates(archive: Archive, package: Package, landmarks: dict[str, str]) -
     return [path for path in dict.fromkeys(paths) if archive.find(path)]
 
 
-def _pictures(archive: Archive, path: str) -> list[str]:
-    """Return the pictures of a page, those in a drawing too."""
+def _pictures(archive: Archive, path: str) -> Iterator[str]:
+    """Yield the pictures of a page, those in a drawing too."""
     try:
         root = parse_document(archive.read(path)).root
     except EntryError:
-        return []
-    found = []
-    for element in root.iter():
-        if markup.name_of(element) in {"img", "image"}:
-            link = element.get("src") or element.get("{http://www.w3.org/1999/xlink}href")
-            target = markup.resolve(path, link or element.get("xlink:href") or "")
-            if target is not None and target[0] != path:
-                found.append(target[0])
-    return found
+        return
+    for element in markup.named(root, "img", "image"):
+        link = element.get("src") or element.get("{http://www.w3.org/1999/xlink}href")
+        target = markup.resolve(path, link or element.get("xlink:href") or "")
+        if target is not None and target[0] != path:
+            yield target[0]
 
 
 MAX_DOCUMENTS = 5_000
@@ -244,7 +221,7 @@ def read_epub(source: Path | bytes | BinaryIO) -> Book:
         found, landmarks = read_contents(archive, package, canonical)
         documents = _documents(archive, package, metadata.language, landmarks)
         cover = read_cover(archive, package, landmarks)
-        toc, documents, toc_warnings = mend_contents(found, linked(documents, canonical), canonical)
+        toc, documents, toc_warnings = mend_contents(found, documents, canonical)
         documents, note_warnings = mark_notes(documents)
         warnings = [*archive.warnings, *package.warnings, *toc_warnings, *note_warnings]
     if len(warnings) > _MAX_WARNINGS:
@@ -281,16 +258,17 @@ def _documents(
         if parsed.warning:
             package.warnings.append(f"{path!r}: {parsed.warning}.")
         document = document_of(parsed.root, path, language=language)
-        if not document.source_chars and _has_pictures(parsed.root):
+        pictures = markup.named(parsed.root, "img", "image", "svg")
+        if not document.source_chars and any(True for _ in pictures):
             package.warnings.append(f"{path!r} has pictures but no text; nothing of it is spoken.")
         if is_contents(parsed.root, document):
             document = replace(document, role="toc")
         documents.append(replace(document, is_linear=place.is_linear))
     documents, notes = apply_landmarks(documents, landmarks)
-    documents, more_notes = ensure_linear(documents)
-    package.warnings += [*notes, *more_notes]
+    package.warnings += notes
+    if documents and not any(d.is_linear and d.source_chars for d in documents):
+        documents = [replace(document, is_linear=True) for document in documents]
+        package.warnings.append(
+            "The book marks all its pages as outside the reading order; all of them are read."
+        )
     return tuple(documents)
-
-
-def _has_pictures(root: markup.Element) -> bool:
-    return any(markup.name_of(element) in {"img", "image", "svg"} for element in root.iter())

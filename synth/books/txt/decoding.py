@@ -62,7 +62,7 @@ def _as_western(found: re.Match[str]) -> str:
 
 
 # The longer mark first: UTF-32's little-endian mark begins with that of UTF-16.
-_MARKS = (
+MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -111,7 +111,7 @@ def decode_text(raw: bytes, *, charset: str = "") -> Decoded:
 
 
 def _decode(raw: bytes, charset: str) -> tuple[str, str, tuple[str, ...]]:
-    for mark, name in _MARKS:
+    for mark, name in MARKS:
         if raw.startswith(mark):
             text = _try(raw, name)
             if text is None and (mixed := _read_mixed(raw.removeprefix(codecs.BOM_UTF8))):

@@ -236,7 +236,7 @@ _SPEAKER = re.compile(
 _NOBODY = frozenset(
     {"SCENE", "SCENES", "SCÈNE", "SZENE", "ACT", "ACTE", "TIME", "PLACE", "NOTE", "P.S"}
 )
-_MIN_SPEAKERS = 2
+MIN_SPEAKERS = 2
 _MIN_RETURNS = 3
 _MIN_SHARE = 0.25
 _MAX_NAME = 30
@@ -259,17 +259,26 @@ def find_speakers(groups: Sequence[Group], *, is_play: bool) -> frozenset[str]:
         groups: those that are no headings.
         is_play: whether the headings name acts or scenes; otherwise names must be all over it.
     """
-    counts: Counter[str] = Counter()
+    names = []
     for group in groups:
         for index, line in enumerate(group.lines):
             match = _match(line.text)
             if match is not None and (match["words"] or index + 1 < len(group.lines)):
-                counts[match["name"]] += 1
-    often = {name for name, count in counts.items() if count >= _MIN_RETURNS}
+                names.append(match["name"])
+    often = often_named(names, 0.0 if is_play else _MIN_SHARE * len(groups))
+    return frozenset(names) if often and is_play else often
+
+
+def often_named(names: Iterable[str], least: float) -> frozenset[str]:
+    """Return the names that return, or nothing where these are too few to make a play.
+
+    Args:
+        least: how many speeches of those who return there must be.
+    """
+    counts = Counter(names)
+    often = frozenset(name for name, count in counts.items() if count >= _MIN_RETURNS)
     spoken = sum(counts[name] for name in often)
-    if len(often) < _MIN_SPEAKERS or (not is_play and spoken < _MIN_SHARE * len(groups)):
-        return frozenset()
-    return frozenset(counts if is_play else often)
+    return often if len(often) >= MIN_SPEAKERS and spoken >= least else frozenset()
 
 
 def split_speeches(group: Group, speakers: frozenset[str]) -> list[Speech]:

@@ -148,4 +148,4 @@ def test_a_note_is_spoken_without_its_mark() -> None:
     )
     book = read_epub(Epub({"a.xhtml": page(body)}).bytes())
 
-    assert [b.text for _, b in book.blocks() if b.kind is BlockKind.NOTE] == ["back", "Loud."]
+    assert [b.text for *_, b in book.blocks() if b.kind is BlockKind.NOTE] == ["back", "Loud."]

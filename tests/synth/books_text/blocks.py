@@ -16,18 +16,18 @@ def texts(book: Book, kind: BlockKind, *, role: str | None = None) -> list[str]:
     """Return the texts of the blocks of a kind, and of a role if one is given."""
     return [
         block.text
-        for _, block in book.blocks()
+        for *_, block in book.blocks()
         if block.kind is kind and (role is None or block.role == role)
     ]
 
 
 def with_role(book: Book, role: str) -> list[str]:
-    return [block.text for _, block in book.blocks() if block.role == role]
+    return [block.text for *_, block in book.blocks() if block.role == role]
 
 
 def block_of(book: Book, start: str) -> Block:
     """Return the one block whose text begins so."""
-    (found,) = [block for _, block in book.blocks() if block.text.startswith(start)]
+    (found,) = [block for *_, block in book.blocks() if block.text.startswith(start)]
     return found
 
 

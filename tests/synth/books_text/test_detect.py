@@ -109,7 +109,7 @@ def test_book_of_each_format_is_read() -> None:
         (make_docx(paragraph("A word.")), "a.docx"),
         (make_pdf([[Text("A word.", 72, 700)]]), "a.pdf"),
     ):
-        assert "A word." in [block.text for _, block in read_book(raw, filename).blocks()]
+        assert "A word." in [block.text for *_, block in read_book(raw, filename).blocks()]
 
 
 def test_epub_goes_to_its_reader() -> None:

@@ -41,7 +41,7 @@ def test_document_is_read_with_headings_notes_and_tables() -> None:
     assert with_role(book, "toc") == ["Eins 3"]
     assert texts(book, BlockKind.PARAGRAPH, role="") == ["Es war spät.", "Ende <b>."]
     assert texts(book, BlockKind.TABLE_ROW) == ["Jana, Mittag"]
-    (note,) = [block for _, block in book.blocks() if block.kind is BlockKind.NOTE]
+    (note,) = [block for *_, block in book.blocks() if block.kind is BlockKind.NOTE]
     assert "Die Anmerkung." in note.text
     assert block_of(book, "Es war").note_marks == (f"uhr.docx#{note.anchors[0]}",)
     assert_complete(book)
@@ -169,7 +169,7 @@ def test_what_is_no_longer_in_the_document_is_not_read(gone: str) -> None:
     body = f"<w:p>{run('He ')}{gone}{run('went.')}</w:p>"
     book = read_docx(make_docx(body), "a.docx")
 
-    assert [block.text for _, block in book.blocks()] == ["He went."]
+    assert [block.text for *_, block in book.blocks()] == ["He went."]
     assert not book.losses
 
 
@@ -187,4 +187,4 @@ def test_what_is_no_longer_in_the_document_is_not_read(gone: str) -> None:
 def test_text_that_a_reader_sees_is_spoken(shown: str) -> None:
     book = read_docx(with_styles(make_docx(f"<w:p>{run('He ')}{shown}</w:p>"), STYLES), "a.docx")
 
-    assert [block.text for _, block in book.blocks()] == ["He went."]
+    assert [block.text for *_, block in book.blocks()] == ["He went."]

@@ -79,7 +79,7 @@ def test_header_and_licence_of_gutenberg_are_furniture_without_roles_too() -> No
 
     assert with_role(book, "pg-header")[-1] == "Produced by Somebody"
     assert with_role(book, "pg-footer")[-1] == "License"
-    spoken = [b.text for _, b in book.blocks() if b.kind is not BlockKind.FURNITURE]
+    spoken = [b.text for *_, b in book.blocks() if b.kind is not BlockKind.FURNITURE]
     assert spoken == ["CHAPITRE PREMIER", "Il y avait en Vestphalie un jeune garçon."]
     assert (book.metadata.title, book.metadata.language) == ("Candide", "fr")
     assert_complete(book)
@@ -90,7 +90,7 @@ def test_entities_are_not_fetched() -> None:
 
     book = read_html(page.encode(), "a.html")
 
-    assert not any("root:" in block.text for _, block in book.blocks())
+    assert not any("root:" in block.text for *_, block in book.blocks())
 
 
 @pytest.mark.parametrize("page", ["<html><body></body></html>", "<html><img src='a.png'></html>"])
@@ -101,7 +101,7 @@ def test_page_without_words_is_refused_as_empty(page: str) -> None:
 def test_deeply_nested_page_is_read() -> None:
     book = read_html(("<div>" * 3000 + "deep" + "</div>" * 3000).encode(), "a.html")
 
-    assert "deep" in " ".join(block.text for _, block in book.blocks())
+    assert "deep" in " ".join(block.text for *_, block in book.blocks())
 
 
 SOURCE = """\
@@ -161,7 +161,7 @@ def test_headings_make_the_contents() -> None:
 
 def test_words_of_links_are_read_and_addresses_are_not() -> None:
     assert block_of(BOOK, "It was").text == "It was late, see the site and wound it."
-    assert not any("secret" in block.text for _, block in BOOK.blocks())
+    assert not any("secret" in block.text for *_, block in BOOK.blocks())
 
 
 def test_note_is_reached_from_its_mark() -> None:
@@ -213,7 +213,7 @@ def test_every_word_of_any_markdown_is_in_a_block(seed: int) -> None:
     book = read_markdown(source.encode(), "any.md")
 
     assert_complete(book)
-    held = " ".join(block.text for _, block in book.blocks())
+    held = " ".join(block.text for *_, block in book.blocks())
     assert [word for word in words if word not in held] == []
 
 

@@ -68,7 +68,7 @@ def test_contents_come_from_the_outline_or_the_headings(outline: bool) -> None:
     book = novel(outline=outline)
 
     assert [entry.title for entry in book.toc] == ["Chapter 1", "Chapter 2"]
-    leads_to = {anchor: block.text for _, block in book.blocks() for anchor in block.anchors}
+    leads_to = {anchor: block.text for *_, block in book.blocks() for anchor in block.anchors}
     assert [leads_to[entry.fragment] for entry in book.toc] == ["Chapter 1", "Chapter 2"]
     assert texts(book, BlockKind.HEADING) == ["Chapter 1", "Chapter 2"]
 

@@ -153,7 +153,7 @@ def test_number_and_title_make_one_heading() -> None:
 
 def test_contents_lead_to_the_headings() -> None:
     headings = {
-        b.anchors[0]: b.text for _, b in BOOK.blocks() if b.kind is BlockKind.HEADING and b.anchors
+        b.anchors[0]: b.text for *_, b in BOOK.blocks() if b.kind is BlockKind.HEADING and b.anchors
     }
 
     assert {entry.fragment: entry.title for entry in BOOK.toc} == headings
@@ -170,7 +170,7 @@ def test_wrapped_lines_are_one_paragraph_without_marks() -> None:
 
 
 def test_note_marks_lead_to_the_next_note_of_their_number() -> None:
-    notes = [b for _, b in BOOK.blocks() if b.kind is BlockKind.NOTE]
+    notes = [b for *_, b in BOOK.blocks() if b.kind is BlockKind.NOTE]
 
     assert [note.text for note in notes] == [
         "A note that says what a book is for.",
@@ -256,8 +256,8 @@ def test_letters_set_apart_are_words() -> None:
         "K U R T   W O L F F   V E R L A G\n\nEs war einmal.\n".encode("latin-1"), "a.txt"
     )
 
-    assert next(book.blocks())[1].text == "KURT WOLFF VERLAG"
-    assert next(book.blocks())[1].source_chars == 15
+    assert next(book.blocks()).block.text == "KURT WOLFF VERLAG"
+    assert next(book.blocks()).block.source_chars == 15
 
 
 def test_text_of_no_gutenberg_is_named_after_its_file() -> None:

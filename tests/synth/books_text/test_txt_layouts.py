@@ -98,7 +98,7 @@ def test_speeches_of_a_play_say_who_speaks() -> None:
     book = read_txt(PLAY.encode(), "play.txt")
 
     speeches = [
-        (block.speaker, block.text) for _, block in book.blocks() if block.kind is BlockKind.SPEECH
+        (block.speaker, block.text) for *_, block in book.blocks() if block.kind is BlockKind.SPEECH
     ]
     assert speeches == [
         ("ALGERNON", "Did you hear what I was playing, Lane?"),
@@ -135,7 +135,7 @@ def test_speeches_of_a_french_play_say_who_speaks() -> None:
 
     book = read_txt(text.encode("latin-1"), "mariage.txt")
 
-    speeches = [b for _, b in book.blocks() if b.kind is BlockKind.SPEECH]
+    speeches = [b for *_, b in book.blocks() if b.kind is BlockKind.SPEECH]
     assert {block.speaker for block in speeches} == {"LE COMTE", "SUZANNE"}
     assert [block.text for block in speeches][:2] == [
         "(riant) Eh bien, que fais-tu là?",
@@ -189,7 +189,7 @@ def test_every_character_of_any_text_is_in_one_block(seed: int) -> None:
     book = read_txt(text.encode(), "any.txt")
 
     assert_complete(book)
-    assert all(block.text or block.kind in _SILENT for _, block in book.blocks())
+    assert all(block.text or block.kind in _SILENT for *_, block in book.blocks())
 
 
 _SILENT = {BlockKind.BREAK, BlockKind.SPEECH, BlockKind.NOTE}
@@ -304,7 +304,7 @@ def test_the_persons_of_a_play_are_a_list_and_a_place_is_nobody() -> None:
         "JANE, his sister.",
         "SCENE: A town.",
     ]
-    assert {b.speaker for _, b in book.blocks() if b.speaker} == {"TOM", "JANE"}
+    assert {b.speaker for *_, b in book.blocks() if b.speaker} == {"TOM", "JANE"}
 
 
 def test_a_dash_joins_a_label_and_its_title() -> None:
