@@ -34,6 +34,6 @@ COPY . .
 # What computes frames on a processor is compiled here, so that no first start waits for it; and a
 # build ends here where Triton could compile nothing.
 RUN python -m synth.engine.native.build && \
-    python -c "from synth.engine.kernels.launch import why_nothing_compiles as w; assert not w(), w()"
+    python -c "from synth.engine.kernels import why_nothing_compiles as w; assert not w(), w()"
 USER ttsweb
 CMD ["python", "manage.py", "worker", "--role", "gpu"]

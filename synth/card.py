@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,12 +13,6 @@ from synth.contract import TEMPERATURE, TOP_K, TOP_P, Limits, Sampling
 
 CARD_NAME = "card.json"
 MAX_CARD_BYTES = 100_000
-_LIMITS = {
-    "segment_chars": Limits(20, 2000, whole=True),
-    "temperature": TEMPERATURE,
-    "top_p": TOP_P,
-    "top_k": TOP_K,
-}
 _DEFAULTS = Sampling()  # the engine's own, so that a checkpoint without a card has them too
 
 
@@ -82,44 +77,32 @@ def _read(path: Path, modified_ns: int, size: int) -> Card:
         raise CardError(
             f"{path}: there is no field {unknown[0]!r}; the allowed fields are {known}."
         )
-    return Card(**_Fields(path, given).checked())
+    for name in ("name", "licence"):
+        if name not in given:
+            raise CardError(f"{path}: the field {name!r} is missing.")
+    for name, (holds, expected) in _FIELDS.items():
+        if name in given and not holds(given[name]):
+            raise CardError(f"{path}: {name} is {given[name]!r}; it must be {expected}.")
+    return Card(**given | {"languages": tuple(given.get("languages", ()))})
 
 
-class _Fields:
-    """Check the fields that a card gives; what it leaves out keeps its default."""
-
-    def __init__(self, path: Path, given: dict[str, Any]) -> None:
-        self._path, self._given = path, given
-
-    def checked(self) -> dict[str, Any]:
-        """Return the given fields in the types of `Card`."""
-        for name in ("name", "licence"):
-            if name not in self._given:
-                raise CardError(f"{self._path}: the field {name!r} is missing.")
-        for name, limit in (("name", 100), ("licence", 200), ("description", 5000)):
-            self._check(name, _is_text(self._given.get(name, "x"), limit), f"1 to {limit} letters")
-        for name in ("speaks", "quality_screen"):
-            self._check(name, isinstance(self._given.get(name, True), bool), "true or false")
-        self._check("languages", _are_tags(self._given.get("languages", [])), "a list of tags")
-        for name, limits in _LIMITS.items():
-            self._number(name, limits)
-        return self._given | {"languages": tuple(self._given.get("languages", ()))}
-
-    def _number(self, name: str, limits: Limits) -> None:
-        value = self._given.get(name)
-        is_number = isinstance(value, int if limits.whole else (int, float)) and value is not True
-        is_good = value is not None and is_number and limits.holds(value)
-        self._check(name, name not in self._given or is_good, limits.words)
-
-    def _check(self, name: str, is_good: bool, expected: str) -> None:
-        if not is_good:
-            raise CardError(
-                f"{self._path}: {name} is {self._given[name]!r}; it must be {expected}."
-            )
+# What a field's value must be, and how that is said.
+_Check = tuple[Callable[[Any], bool], str]
 
 
-def _is_text(value: Any, limit: int) -> bool:
-    return isinstance(value, str) and value.strip() != "" and len(value) <= limit
+def _text(limit: int) -> _Check:
+    return (
+        lambda value: isinstance(value, str) and value.strip() != "" and len(value) <= limit,
+        f"1 to {limit} letters",
+    )
+
+
+def _number(limits: Limits) -> _Check:
+    kinds = int if limits.whole else (int, float)
+    return (
+        lambda value: isinstance(value, kinds) and value is not True and limits.holds(value),
+        limits.words,
+    )
 
 
 def _are_tags(value: Any) -> bool:
@@ -128,3 +111,18 @@ def _are_tags(value: Any) -> bool:
         isinstance(tag, str) and 2 <= len(tag) <= 35 and tag.replace("-", "").isalnum()
         for tag in value
     )
+
+
+_SWITCH: _Check = (lambda value: isinstance(value, bool), "true or false")
+_FIELDS: dict[str, _Check] = {
+    "name": _text(100),
+    "licence": _text(200),
+    "description": _text(5000),
+    "speaks": _SWITCH,
+    "quality_screen": _SWITCH,
+    "languages": (_are_tags, "a list of tags"),
+    "segment_chars": _number(Limits(20, 2000, whole=True)),
+    "temperature": _number(TEMPERATURE),
+    "top_p": _number(TOP_P),
+    "top_k": _number(TOP_K),
+}

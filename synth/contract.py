@@ -35,9 +35,9 @@ class Limits:
     high_open: bool = False
 
     def holds(self, number: float) -> bool:
-        """Say whether a number is in the range."""
-        is_above = number > self.low or (number == self.low and not self.low_open)
-        return is_above and (number < self.high or (number == self.high and not self.high_open))
+        if number in (self.low, self.high):
+            return not (self.low_open if number == self.low else self.high_open)
+        return self.low < number < self.high
 
     @property
     def words(self) -> str:
@@ -48,7 +48,6 @@ class Limits:
 
     @property
     def ends(self) -> str:
-        """Return both ends."""
         return f"{self.low} to {self.high}"
 
 
@@ -203,9 +202,6 @@ def key_of(inputs: TakeInputs) -> str:
 
 def key_of_voices(references: Collection[Reference]) -> VoicesKey:
     """Return the part of a content key that references make."""
-    return [[_codes_digest(reference), reference.text] for reference in references]
-
-
-def _codes_digest(reference: Reference) -> str:
-    codes = reference.codes.astype("<i2", order="C", copy=False)
-    return hashlib.sha256(f"{codes.shape}".encode() + codes.tobytes()).hexdigest()
+    codes = [one.codes.astype("<i2", order="C", copy=False) for one in references]
+    digests = [hashlib.sha256(f"{one.shape}".encode() + one.tobytes()).hexdigest() for one in codes]
+    return [[digest, one.text] for digest, one in zip(digests, references, strict=True)]

@@ -52,49 +52,30 @@ class BitRates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioFormat:
-    """Hold all that depends on a file's format.
-
-    Args:
-        extension: how files end, without the dot.
-        container, codec: FFmpeg's names of muxer and encoder; `container_options` go to the muxer.
-        bit_rates: None where no sound is lost.
-        sample_rates: in Hz, those that may be asked for.
-        rate: Hz of a job's file that asks for none; None takes that of its takes.
-        book_rates: Hz of a book's files, none for any; other audio is resampled to 44.1 kHz.
-        is_of_jobs: whether texts may ask for it; books may ask for all.
-        is_of_books: whether a book's chapters are mastered and joined in it, with tags and marks.
-        spliced_from: the format whose encoded chapters are copied into it.
-        is_live: whether it can be sent while it is rendered, as its end is not needed to begin.
-        is_played: whether browsers play it.
-        tags_on_stream: whether tags are the audio stream's, not the container's.
-        marks: where the chapters of a book are marked: in the container, in tags, or nowhere.
-        has_cover: whether the container has a place for a picture.
-        states_bit_rate: whether its frames say what a short file's size does not.
-        most_bytes: of samples, where the format can hold no more.
-    """
+    """Hold all that depends on a file's format; rates are in Hz."""
 
     name: str
     label: str
     content_type: str
-    extension: str
+    extension: str  # how files end, without the dot
     writer: Writer
-    container: str = ""
+    container: str = ""  # FFmpeg's names of muxer and encoder
     codec: str = ""
-    container_options: dict[str, str] = field(default_factory=dict)
-    bit_rates: BitRates | None = None
-    sample_rates: tuple[int, ...] = SAMPLE_RATES
-    rate: int | None = None
-    book_rates: tuple[int, ...] = ()
-    is_of_jobs: bool = True
-    is_of_books: bool = False
-    spliced_from: str = ""
-    is_live: bool = False
-    is_played: bool = True
-    tags_on_stream: bool = False
-    marks: Literal["container", "tags", ""] = ""
-    has_cover: bool = False
-    states_bit_rate: bool = False
-    most_bytes: int | None = None
+    container_options: dict[str, str] = field(default_factory=dict)  # of the muxer
+    bit_rates: BitRates | None = None  # None where no sound is lost
+    sample_rates: tuple[int, ...] = SAMPLE_RATES  # that may be asked for
+    rate: int | None = None  # of a job that asks for none; None takes that of its takes
+    book_rates: tuple[int, ...] = ()  # of books, none for any; other audio becomes 44.1 kHz
+    is_of_jobs: bool = True  # texts may ask for it; books may ask for all
+    is_of_books: bool = False  # a book is mastered and joined in it, with tags and marks
+    spliced_from: str = ""  # the format whose encoded chapters are copied into it
+    is_live: bool = False  # can be sent while it is rendered: its end is not needed to begin
+    is_played: bool = True  # by browsers
+    tags_on_stream: bool = False  # tags are the audio stream's, not the container's
+    marks: Literal["container", "tags", ""] = ""  # where a book's chapters are marked
+    has_cover: bool = False  # the container has a place for a picture
+    states_bit_rate: bool = False  # its frames say what a short file's size does not
+    most_bytes: int | None = None  # of samples, where the format can hold no more
 
     @property
     def chapters_as(self) -> str:
@@ -172,8 +153,9 @@ LOSSY = tuple(name for name, one in FORMATS.items() if one.bit_rates is not None
 
 def bit_rate_ranges() -> str:
     """Return which bit rates the lossy formats have, in words."""
-    known = {name: one.bit_rates for name, one in FORMATS.items() if one.bit_rates is not None}
-    return ", ".join(f"{name} {_range_of(bits)}" for name, bits in known.items())
+    return ", ".join(
+        f"{name} {_range_of(one.bit_rates)}" for name, one in FORMATS.items() if one.bit_rates
+    )
 
 
 def _range_of(bits: BitRates) -> str:

@@ -21,6 +21,7 @@ from django.db.models import Q
 from django.test import Client
 from django.utils import timezone
 
+from synth.made_file import MadeFile
 from synth.models import (
     Batch,
     BookFile,
@@ -38,6 +39,8 @@ from synth.models import (
     WebhookEndpoint,
     WorkerStatus,
 )
+from synth.transitions.files import finish_exports
+from synth.transitions.segments import finish_segments
 from ttsweb import leases
 from ttsweb.leases import Claim, LeasedModel
 from voices.models import ReferenceClip, StoredClip, Voice, VoiceVersion
@@ -322,3 +325,13 @@ def make_lexicon(owner: User | None = None, *entries: tuple[str, str], **fields:
 def claim_row(model: type[LeasedModel], pk: Any, *, worker: str = "w") -> Claim | None:
     """Claim a row of any kind as workers do; None when it does not wait for one."""
     return next(iter(leases.claim(leases.claimable(model), [pk], worker=worker)), None)
+
+
+def finish_segment(claim: Claim, take: Take) -> bool:
+    """Move one segment CLAIMED -> DONE with its take; False when the claim is gone."""
+    return bool(finish_segments([(claim, take)]))
+
+
+def finish_export(claim: Claim, **file: Any) -> bool:
+    """Publish a file, by the fields of `MadeFile`; False when the claim is gone."""
+    return bool(finish_exports({claim: MadeFile(**file)}))

@@ -34,7 +34,6 @@ class WithoutLinksMixin:
     def get_deleted_objects(
         self, objs: Any, request: HttpRequest
     ) -> tuple[list[Any], dict[str, int], set[str], list[str]]:
-        """Return what the page lists before deleting."""
         listed, counts, missing, kept = super().get_deleted_objects(objs, request)  # type: ignore[misc]  # a mixin
         counts = {name: count for name, count in counts.items() if _LINK not in name}
         return _without_links(listed), counts, missing, kept
@@ -42,8 +41,6 @@ class WithoutLinksMixin:
 
 @admin.register(User)
 class UserAdmin(WithoutLinksMixin, DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg]  # takes none at run time
-    """Users in the look of the other pages."""
-
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
@@ -52,14 +49,10 @@ class UserAdmin(WithoutLinksMixin, DjangoUserAdmin, ModelAdmin):  # type: ignore
 
 @admin.register(Group)
 class GroupAdmin(WithoutLinksMixin, DjangoGroupAdmin, ModelAdmin):
-    """Groups in the look of the other pages."""
-
     filter_horizontal = ()
 
 
 class ApiKeyForm(ModelForm):  # type: ignore[type-arg]  # takes none at run time
-    """A key with its scopes as boxes to tick."""
-
     scopes = MultipleChoiceField(
         choices=ApiKey.Scope.choices,
         initial=default_scopes,
@@ -74,7 +67,6 @@ class ApiKeyForm(ModelForm):  # type: ignore[type-arg]  # takes none at run time
 
 
 def _state(key: ApiKey) -> str:
-    """Return whether the key opens anything."""
     if key.revoked_at is not None:
         return "revoked"
     is_over = key.expires_at is not None and key.expires_at <= timezone.now()
@@ -123,7 +115,6 @@ class ApiKeyAdmin(NounAdmin):
         return ("user", "prefix", "state", "created_at", "last_used_at", "revoked_at")
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
-        """Offer a key of one's own."""
         return {"user": request.user.pk, **super().get_changeform_initial_data(request)}
 
     def save_model(
@@ -151,7 +142,6 @@ class ApiKeyAdmin(NounAdmin):
 
 
 def _without_links(listed: list[Any]) -> list[Any]:
-    """Return a nested list of sentences without those of rows that only link two others."""
     rest = (one for one in listed if isinstance(one, list) or f"{_LINK}:" not in str(one))
     cleaned = [_without_links(one) if isinstance(one, list) else one for one in rest]
     return [one for one in cleaned if one != []]

@@ -9,12 +9,9 @@ from ttsweb.private_files import keep_files_private, mend_modes
 
 
 class TtswebConfig(AppConfig):
-    """Wire the project together once all apps are loaded."""
-
     name = "ttsweb"
 
     def ready(self) -> None:
-        """Keep files private, make our Celery app the current one."""
         keep_files_private()
         mend_modes(settings.DATA_DIR, settings.STORAGE_DIR)
         from workers import celery  # noqa: F401

@@ -147,7 +147,6 @@ def renew(rows: QuerySet[Any], tokens: Iterable[uuid.UUID], *, lease_seconds: fl
 
 
 def held(model: type[Leased], claim: Claim) -> QuerySet[Leased]:
-    """Return the row of a claim, if the claim is still ours."""
     return _rows(model).filter(pk=claim.pk, claim_token=claim.token, **_state(model, model.HELD))
 
 
@@ -231,7 +230,6 @@ def untried() -> dict[str, Any]:
 
 
 def expired(now: dt.datetime) -> Q:
-    """Return the condition of a claim whose lease has run out."""
     return Q(claim_token__isnull=False, lease_until__lt=now)
 
 

@@ -54,13 +54,11 @@ class Kind(enum.Enum):
 
     @property
     def model(self) -> type[LeasedModel]:
-        """Return the model of its rows."""
         found: type[LeasedModel] = apps.get_model(self._model)
         return found
 
     @property
     def needs_engine(self) -> bool:
-        """Return whether only workers with an engine do it."""
         return self.queue != CPU
 
     @property

@@ -108,6 +108,14 @@ def check_entries(
     _check_ratio("entries that are", unpacked, packed, limits)
 
 
+def fixed_entry(name: str) -> zipfile.ZipInfo:
+    """Return an entry with a fixed date and fixed rights: same files, same zip."""
+    entry = zipfile.ZipInfo(name)  # its date is the earliest that a zip can have
+    entry.create_system = 3  # the one of Unix on every system
+    entry.external_attr = 0o644 << 16
+    return entry
+
+
 def _check_ratio(what: str, unpacked: int, packed: int, limits: ZipLimits) -> None:
     if unpacked > limits.ratio_from_bytes and unpacked > limits.ratio * max(packed, 1):
         raise ZipRefusedError("too_large", f"has {what} packed by more than {limits.ratio} to 1")

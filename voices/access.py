@@ -64,24 +64,21 @@ def find_voice(user: AbstractBaseUser | None, wanted: str) -> Voice:
         found = voices.filter(pk=uuid.UUID(wanted)).first()
     except ValueError:
         found = None
-    return found or _named(voices, wanted, user.pk if user else None)
-
-
-def _named(voices: QuerySet[Voice], name: str, user_id: int | None) -> Voice:
-    """Return the one voice of this name that is nearest to the user."""
-    named = voices.filter(name__iexact=name).order_by("pk")
-    own = Q(owner_id=user_id) if user_id is not None else Q(pk__in=())
+    if found is not None:
+        return found
+    named = voices.filter(name__iexact=wanted).order_by("pk")
+    own = Q(owner_id=user.pk) if user else Q(pk__in=())
     others = Q(owner__isnull=False) & ~own
     for near in (own, Q(owner__isnull=True), others & Q(shared=True), others):
-        found = list(named.filter(near)[:MOST_LOOKED_AT])
+        looked_at = list(named.filter(near)[:MOST_LOOKED_AT])
         # Two of one owner only where two databases' ideas of a letter's case differ.
-        found = [voice for voice in found if voice.name == name] or found
-        if len(found) == 1:
-            return found[0]
-        if found:
+        fitting = [voice for voice in looked_at if voice.name == wanted] or looked_at
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
             raise SubmitRejectedError(
                 "voice_ambiguous_name",
-                f"Several voices that you may use are named {name!r}; give the id of the "
+                f"Several voices that you may use are named {wanted!r}; give the id of the "
                 "one that you want.",
                 attr="voice",
             )

@@ -1,17 +1,19 @@
 """Declare the voices app."""
 
 from django.apps import AppConfig
+from django.db.models.signals import pre_delete
 
 
 class VoicesConfig(AppConfig):
-    """Who speaks."""
-
     name = "voices"
     default_auto_field = "django.db.models.BigAutoField"
     verbose_name = "Speech"  # the sidebar has its pages there, with those of synth
 
     def ready(self) -> None:
-        """Have a user's voices go with the user."""
-        from voices.removal import connect_owners  # models are loaded only now
+        """Have every deletion of a user, wherever it happens, let go of the voices first."""
+        from django.contrib.auth import get_user_model  # models are loaded only now
 
-        connect_owners()
+        from voices.removal import delete_voices_of
+
+        sender = get_user_model()
+        pre_delete.connect(delete_voices_of, sender=sender, dispatch_uid="voices of a user")

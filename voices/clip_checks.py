@@ -10,6 +10,7 @@ import re
 
 from django.conf import settings
 
+from ttsweb.http.body_limit import LimitHandler
 from ttsweb.refusals import RefusedError
 
 # Seconds of a reference clip: less tells no voice, more makes the prompt longer than it helps.
@@ -169,3 +170,16 @@ def _frame_at(content: bytes, at: int) -> tuple[int, int, int] | None:
     padding = (head[2] >> 1) & 1
     size = (144 if is_mpeg1 else 72) * kilobits * 1000 // sample_rate + padding
     return size, version, sample_rate
+
+
+class ClipLimitHandler(LimitHandler):
+    """Refuse files above `TTS_MAX_CLIP_BYTES`, wherever an upload has no limit of its own."""
+
+    code = "clip_too_large"
+
+    def max_bytes(self) -> int:
+        limit: int = settings.MAX_CLIP_BYTES
+        return limit
+
+    def sentence(self) -> str:
+        return str(too_large())

@@ -6,6 +6,7 @@ import hashlib
 import logging
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 
 from django.conf import settings
@@ -67,44 +68,37 @@ def store_clip(content: bytes, *, container: str, tenant: str = "") -> StoredCli
         return StoredClip.objects.get(fingerprint=fingerprint, tenant=tenant)
 
 
-def collect_clips(clip_ids: Iterable[uuid.UUID]) -> int:
-    """Delete those of the stored clips that no version uses any more; return how many.
+def collect_clips(clip_ids: Iterable[uuid.UUID]) -> None:
+    """Delete those of the stored clips that no version uses any more.
 
     Their objects go after the commit and every worker is told to drop their codes. Of a clip that
     only jobs use which brought it along and have ended, the audio goes, unless
     TTS_KEEP_INLINE_REFERENCES keeps it, and the codes stay as long as one of these jobs does.
     """
-    return sum(_collect_clip(clip_id) for clip_id in set(clip_ids))
-
-
-def _collect_clip(clip_id: uuid.UUID) -> bool:
-    try:
-        with transaction.atomic():
+    for clip_id in set(clip_ids):
+        # The errors: a new version took the clip in the same moment.
+        with suppress(IntegrityError, ProtectedError), transaction.atomic():
             clip = StoredClip.objects.select_for_update().filter(pk=clip_id).first()
-            if clip is None:
-                return False
-            if clip.uses.exists():
-                _drop_audio(clip)
-                return False
-            keys = [clip.original_key, clip.used_key]
-            keys += ClipCodes.objects.filter(clip=clip).values_list("key", flat=True)
-            CacheEviction.objects.create(clip_fingerprint=clip.fingerprint)
-            clip.delete()
-            delete_objects_on_commit(key for key in keys if key)
-    except (IntegrityError, ProtectedError):  # a new version took the clip in the same moment
-        return False
-    return True
+            if clip is not None:
+                _let_go(clip)
 
 
-def _drop_audio(clip: StoredClip) -> None:
-    """Let the audio of a locked clip go where only references of ended jobs use it."""
+def _let_go(clip: StoredClip) -> None:
+    """Let a locked clip go, or its audio, or nothing, as far as others use it."""
+    audio = [key for key in (clip.original_key, clip.used_key) if key]
+    if not clip.uses.exists():
+        keys = ClipCodes.objects.filter(clip=clip).exclude(key="").values_list("key", flat=True)
+        codes = list(keys)
+        CacheEviction.objects.create(clip_fingerprint=clip.fingerprint)
+        clip.delete()
+        delete_objects_on_commit([*audio, *codes])
+        return
     others = clip.uses.all()
     for over in answers_to(uses_asked, is_over=True):
         others = others.exclude(version__voice__isnull=True, version__in=over)
-    if settings.KEEP_INLINE_REFERENCES or others.exists():
-        return
-    delete_objects_on_commit(key for key in (clip.original_key, clip.used_key) if key)
-    StoredClip.objects.filter(pk=clip.pk).update(original_key="", used_key="")
+    if not settings.KEEP_INLINE_REFERENCES and not others.exists():
+        delete_objects_on_commit(audio)
+        StoredClip.objects.filter(pk=clip.pk).update(original_key="", used_key="")
 
 
 def delete_objects_on_commit(keys: Iterable[str]) -> None:

@@ -8,10 +8,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.db.models import QuerySet
-from django.db.models.signals import pre_delete
 from django.utils import timezone
 
 from voices.models import CacheEviction, ReferenceClip, Voice, VoiceVersion
@@ -59,11 +57,6 @@ def drop_references(versions: QuerySet[VoiceVersion]) -> None:
     clips.delete()
     if stored:
         transaction.on_commit(partial(collect_clips, stored))
-
-
-def connect_owners() -> None:
-    """Have every deletion of a user, wherever it happens, let go of the voices first."""
-    pre_delete.connect(delete_voices_of, sender=get_user_model(), dispatch_uid="voices of a user")
 
 
 def delete_voices_of(instance: Any, **kwargs: Any) -> None:

@@ -52,13 +52,11 @@ class NewClip:
     container: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a clip with both sources, or with none."""
         if (self.content is None) == (self.stored is None):
             raise ValueError("a new clip has either its bytes or its stored row")
 
     @property
     def fingerprint(self) -> str:
-        """Return the sha256 of the clip's bytes in hex."""
         if self.stored is not None:
             return self.stored.fingerprint
         return hashlib.sha256(self.content or b"").hexdigest()
@@ -131,8 +129,7 @@ def update_voice(
         ClipRejectedError, VoiceNameTakenError, KeyLimitError, OSError: as for `create_voice`.
         VoiceDeletedError: the voice was deleted meanwhile.
     """
-    unknown = set(changes or {}) - _CHANGEABLE
-    if unknown:
+    if unknown := set(changes or {}) - _CHANGEABLE:
         raise ValueError(f"not to be changed here: {', '.join(sorted(unknown))}")
     tenant = tenant_of(voice.owner_id)
     with _stored(clips or (), tenant) as stored_clips, transaction.atomic():
@@ -140,7 +137,7 @@ def update_voice(
         voice.refresh_from_db(fields=["shared", "consent_withdrawn_at"])
         if _apply(voice, changes or {}, by=by) & {"shared", "consent_withdrawn_at"}:
             voice_silenced.send(Voice, voice=voice)
-        if clips is None or not _are_new(voice, stored_clips):
+        if clips is None or _contents(current_clips(voice)) == _contents(stored_clips):
             return None
         evict_voice(voice)
         version = create_version(voice, stored_clips)
@@ -192,7 +189,15 @@ def _stored(clips: Sequence[NewClip], tenant: str) -> Iterator[list[NewClip]]:
 
     The bytes are written before the rows, so that no transaction is held open by a disk.
     """
-    checked = [_checked(clip) for clip in clips]
+    checked = [
+        replace(
+            clip,
+            transcript=check_transcript(clip.transcript),
+            container=check_clip(clip.content) if clip.content is not None else clip.container,
+            filename=clip.filename[:200],
+        )
+        for clip in clips
+    ]
     written: list[uuid.UUID] = []
     try:
         kept = []
@@ -206,15 +211,6 @@ def _stored(clips: Sequence[NewClip], tenant: str) -> Iterator[list[NewClip]]:
     except BaseException:
         collect_clips(written)
         raise
-
-
-def _checked(clip: NewClip) -> NewClip:
-    """Return the clip with its container and its clean transcript."""
-    transcript = check_transcript(clip.transcript)
-    container = clip.container
-    if clip.content is not None:
-        container = check_clip(clip.content)
-    return replace(clip, transcript=transcript, container=container, filename=clip.filename[:200])
 
 
 def _create_clips(version: VoiceVersion, clips: Sequence[NewClip]) -> None:
@@ -283,7 +279,5 @@ def _save(voice: Voice, *, update_fields: Sequence[str] | None = None) -> None:
         ) from error
 
 
-def _are_new(voice: Voice, clips: Sequence[NewClip]) -> bool:
-    """Whether these are other clips or transcripts than those that the voice has now."""
-    now = [(clip.fingerprint, clip.transcript) for clip in current_clips(voice)]
-    return now != [(clip.fingerprint, clip.transcript) for clip in clips]
+def _contents(clips: Sequence[NewClip]) -> list[tuple[str, str]]:
+    return [(clip.fingerprint, clip.transcript) for clip in clips]

@@ -6,6 +6,9 @@ Each step is one conditional UPDATE, fenced by the claim's token: a late worker 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
@@ -29,20 +32,27 @@ def finish_version(
     claim: Claim, *, codec_fingerprint: str, frames: int, warnings: list[dict[str, str]]
 ) -> bool:
     """Move ENCODING -> READY; False when the claim is no longer ours."""
+    end = partial(
+        leases.end,
+        VoiceVersion,
+        claim,
+        Status.READY,
+        codec_fingerprint=codec_fingerprint,
+        frames=frames,
+        warnings=warnings,
+        error_code="",
+        error_message="",
+        encoded_at=leases.database_now(),
+        attempts=0,
+        losses=0,
+    )
+    return _end(claim, end)
+
+
+def _end(claim: Claim, end: Callable[[], bool]) -> bool:
+    """Take a step that ends the encoding, and tell others of it."""
     with transaction.atomic():
-        moved = leases.end(
-            VoiceVersion,
-            claim,
-            Status.READY,
-            codec_fingerprint=codec_fingerprint,
-            frames=frames,
-            warnings=warnings,
-            error_code="",
-            error_message="",
-            encoded_at=leases.database_now(),
-            attempts=0,
-            losses=0,
-        )
+        moved = end()
         if moved:
             version_ended.send(VoiceVersion, version_id=claim.pk)
     return moved
@@ -50,11 +60,7 @@ def finish_version(
 
 def fail_version(claim: Claim, *, code: str, message: str) -> bool:
     """Move ENCODING -> FAILED with a code and a sentence; False when the claim is gone."""
-    with transaction.atomic():
-        moved = leases.fail(VoiceVersion, claim, code=code, message=message)
-        if moved:
-            version_ended.send(VoiceVersion, version_id=claim.pk)
-    return moved
+    return _end(claim, partial(leases.fail, VoiceVersion, claim, code=code, message=message))
 
 
 def stop_encoding(versions: QuerySet[VoiceVersion]) -> int:
@@ -166,35 +172,21 @@ def claim_codes(
     return row, claims[0].token if claims else None
 
 
-def finish_codes(
-    row: ClipCodes, token: uuid.UUID, *, key: str, frames: int, resampler: str
-) -> bool:
-    """Publish an encoder run's result and count it; False when the row or the claim is gone."""
+def finish_codes(row: ClipCodes, token: uuid.UUID, **made: Any) -> bool:
+    """Publish an encoder run's result and count it; False when the row or the claim is gone.
+
+    `made` is key, frames and resampler, here and below.
+    """
     with transaction.atomic():
-        finished = ClipCodes.objects.filter(pk=row.pk, claim_token=token).update(
-            key=key,
-            frames=frames,
-            resampler=resampler,
-            encoded_at=leases.database_now(),
-            **leases.free(spend_attempt=True),
-        )
+        finished = _publish(ClipCodes.objects.filter(pk=row.pk, claim_token=token), **made)
         if finished:
             count("encoder_run", 1)
-    return bool(finished)
+    return finished
 
 
-def adopt_codes(
-    clip: StoredClip, codec_fingerprint: str, *, key: str, frames: int, resampler: str
-) -> bool:
-    """Publish codes that were made elsewhere; False when the clip has some or they are being made.
-
-    Call inside a transaction that holds the clip.
-    """
-    row, _ = ClipCodes.objects.get_or_create(clip=clip, codec_fingerprint=codec_fingerprint)
+def _publish(rows: QuerySet[ClipCodes], *, key: str, frames: int, resampler: str) -> bool:
     return bool(
-        _unmade_codes()
-        .filter(pk=row.pk)
-        .update(
+        rows.update(
             key=key,
             frames=frames,
             resampler=resampler,
@@ -202,6 +194,15 @@ def adopt_codes(
             **leases.free(spend_attempt=True),
         )
     )
+
+
+def adopt_codes(clip: StoredClip, codec_fingerprint: str, **made: Any) -> bool:
+    """Publish codes that were made elsewhere; False when the clip has some or they are being made.
+
+    Call inside a transaction that holds the clip.
+    """
+    row, _ = ClipCodes.objects.get_or_create(clip=clip, codec_fingerprint=codec_fingerprint)
+    return _publish(_unmade_codes().filter(pk=row.pk), **made)
 
 
 def forget_codes(row: ClipCodes) -> None:

@@ -4,6 +4,4 @@ from django.apps import AppConfig
 
 
 class WorkersConfig(AppConfig):
-    """Where both halves meet."""
-
     name = "workers"

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from django.core.files.storage import default_storage
-from django.db.models import Prefetch
+from django.db.models import Prefetch, QuerySet
 
 from synth.formats import FORMATS
 from synth.made_file import MadeFile
@@ -32,6 +32,7 @@ from synth.transitions.segments import reopen_segments
 from ttsweb.leases import Claim
 from ttsweb.storage import TEMPORARY_SUFFIX
 from ttsweb.work import Kind, enqueue
+from ttsweb.zips import fixed_entry
 from voices.objects import delete_objects
 from workers import errors
 from workers.audio.joined_takes import (
@@ -83,10 +84,10 @@ class FileNames:
         stem = safe_stem(custom_id)
         name = f"{stem}.{extension}"
         number = index + 1
-        while _as_compared(name) in self._taken:
+        while (compared := unicodedata.normalize("NFKC", name).casefold()) in self._taken:
             name = f"{stem}-{number:05d}.{extension}"
             number += 1
-        self._taken.add(_as_compared(name))
+        self._taken.add(compared)
         return name
 
 
@@ -102,18 +103,11 @@ def safe_stem(custom_id: str) -> str:
 
 def manifest_json(batch: dict[str, Any], items: Iterable[ManifestItem]) -> bytes:
     """Return the manifest as JSON: what is said of the batch, and its items in their order."""
-    rows = [
-        {
-            **{name: value for name, value in asdict(item).items() if not name.startswith("error")},
-            "file": item.file or None,
-            "error": (
-                {"code": item.error_code, "message": item.error_message}
-                if item.error_code
-                else None
-            ),
-        }
-        for item in items
-    ]
+    rows = []
+    for item in items:
+        row = asdict(item)
+        error = {"code": row.pop("error_code"), "message": row.pop("error_message")}
+        rows.append({**row, "file": item.file or None, "error": error if error["code"] else None})
     return json.dumps({**batch, "items": rows}, ensure_ascii=False, indent=1).encode()
 
 
@@ -123,16 +117,9 @@ def manifest_csv(items: Iterable[ManifestItem]) -> bytes:
     writer = csv.writer(text)
     writer.writerow(field.name for field in fields(ManifestItem))
     for item in items:
-        writer.writerow(_cell(value) for value in asdict(item).values())
+        values = asdict(item).values()
+        writer.writerow(f"'{one}" if str(one).startswith(_FORMULA) else one for one in values)
     return text.getvalue().encode()
-
-
-def _cell(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
-
-
-def _as_compared(name: str) -> str:
-    return unicodedata.normalize("NFKC", name).casefold()
 
 
 CHUNK_BYTES = 1 << 20
@@ -179,12 +166,22 @@ def zip_batch(path: Path, batch: Batch, *, is_unwanted: Callable[[], bool]) -> M
             try:
                 _copy(target, name, export, is_unwanted)
             except (FileNotFoundError, _DamagedError) as error:
-                raise ItemsLostError(batch.pk, [item.pk, *_others_lost(batch, item)]) from error
+                # The later items whose files are gone too: all are made again at once.
+                later = [
+                    one.pk
+                    for one, file in _items(batch)
+                    if file is not None
+                    and (one.item_index or 0) > (item.item_index or 0)
+                    and not default_storage.exists(file.key)
+                ]
+                raise ItemsLostError(batch.pk, [item.pk, *later]) from error
             rows.append(_manifest_item(item, export, name))
             seconds += export.duration_seconds
         about = {"batch": str(batch.pk), "created_at": batch.created_at.isoformat()}
-        target.writestr(_entry(MANIFEST_JSON), manifest_json(about, rows), zipfile.ZIP_DEFLATED)
-        target.writestr(_entry(MANIFEST_CSV), manifest_csv(rows), zipfile.ZIP_DEFLATED)
+        target.writestr(
+            fixed_entry(MANIFEST_JSON), manifest_json(about, rows), zipfile.ZIP_DEFLATED
+        )
+        target.writestr(fixed_entry(MANIFEST_CSV), manifest_csv(rows), zipfile.ZIP_DEFLATED)
     return MadeFile.of(path, duration_seconds=seconds)
 
 
@@ -203,7 +200,7 @@ def _copy(
     target: zipfile.ZipFile, name: str, export: Export, is_unwanted: Callable[[], bool]
 ) -> None:
     """Copy one file and hold it to its digest."""
-    entry, digest = _entry(name), hashlib.sha256()
+    entry, digest = fixed_entry(name), hashlib.sha256()
     entry.file_size = export.size_bytes  # from here a zip of 64 bits is told apart
     with default_storage.open(export.key) as source, target.open(entry, "w") as sink:
         while chunk := source.read(CHUNK_BYTES):
@@ -213,17 +210,6 @@ def _copy(
             sink.write(chunk)
     if digest.hexdigest() != export.sha256:
         raise _DamagedError
-
-
-def _others_lost(batch: Batch, found: RenderJob) -> list[uuid.UUID]:
-    """Return the later items whose files are gone too, so that all are made again at once."""
-    return [
-        item.pk
-        for item, export in _items(batch)
-        if export is not None
-        and (item.item_index or 0) > (found.item_index or 0)
-        and not default_storage.exists(export.key)
-    ]
 
 
 def _manifest_item(item: RenderJob, export: Export | None = None, name: str = "") -> ManifestItem:
@@ -240,15 +226,8 @@ def _manifest_item(item: RenderJob, export: Export | None = None, name: str = ""
     )
 
 
-def _entry(name: str) -> zipfile.ZipInfo:
-    """Return an entry with a fixed date and fixed rights: same files, same zip."""
-    entry = zipfile.ZipInfo(name)  # its date is the earliest that a zip can have
-    entry.create_system = 3  # the one of Unix on every system
-    entry.external_attr = 0o644 << 16
-    return entry
-
-
 OPEN = (Segment.Status.QUEUED, Segment.Status.CLAIMED)
+SPEECH = RenderJob.Kind.SPEECH
 OPEN_DELAY_SECONDS = 1.0
 URGENT_SECONDS, LOOK_SECONDS = 0.5, 0.02  # how long a file lets others pass; how often it looks
 
@@ -265,14 +244,14 @@ def assemble(process: WorkerProcess, claims: Sequence[HeldClaim]) -> None:
     files: dict[Claim, MadeFile] = {}
     held = {claim.fence: claim for claim in claims}
     try:
-        for claim, make in _read(claims):
+        for claim, export, segments in _read(claims):
             let_urgent_pass(process, claim)
             try:
                 if process.handing_back.is_set():
                     break  # the shutdown gives the rest back
                 if claim.is_lost:
                     continue
-                files[claim.fence] = _make(process, claim, make)
+                files[claim.fence] = _make(process, claim, export, segments)
             except Exception as error:  # noqa: BLE001
                 settle_error(process, claim, error, _settle_known)
         _finish(process, files, held)
@@ -294,18 +273,19 @@ def let_urgent_pass(process: WorkerProcess, claim: HeldClaim) -> None:
             return
 
 
-Make = Callable[..., MadeFile]
-Find = Callable[[], tuple[Export, Make]]
+def _read(
+    claims: Sequence[HeldClaim],
+) -> Iterator[tuple[HeldClaim, Export, list[Segment] | None]]:
+    """Yield each claim with its export and, of short texts that come together, the segments.
 
-
-def _read(claims: Sequence[HeldClaim]) -> Iterator[tuple[HeldClaim, Find]]:
-    """Yield each claim with what finds how its file is made, in few queries for all of them."""
+    That takes few queries for all of them.
+    """
     rows = Export.objects.filter(pk__in=[claim.pk for claim in claims])
     rows = rows.select_related("job", "batch").defer("job__text")
     exports = {export.pk: export for export in rows}
-    jobs = [one.job.pk for one in exports.values() if one.job is not None and _is_text(one.job)]
     segments: dict[uuid.UUID, list[Segment]] = {}
     if len(claims) > 1:  # short ones
+        jobs = [one.job.pk for one in exports.values() if one.job and one.job.kind == SPEECH]
         found = Segment.objects.filter(job__in=jobs).select_related("take")
         for segment in found.order_by("chapter__index", "index"):
             segments.setdefault(segment.job_id, []).append(segment)
@@ -313,28 +293,22 @@ def _read(claims: Sequence[HeldClaim]) -> Iterator[tuple[HeldClaim, Find]]:
         export = exports.get(claim.pk)
         if export is not None:
             found_of = segments.get(export.job_id) if export.job_id is not None else None
-            yield claim, partial(_way_of, export, found_of)
+            yield claim, export, found_of
 
 
-def _way_of(export: Export, segments: list[Segment] | None) -> tuple[Export, Make]:
-    """Return an export and what makes its file.
+def _make(
+    process: WorkerProcess, claim: HeldClaim, export: Export, segments: list[Segment] | None
+) -> MadeFile:
+    """Make a file and bring it into the storage.
 
     Raises:
         SegmentsOpenError: some are to be rendered first.
     """
     if export.batch is not None:
-        return export, partial(zip_batch, batch=export.batch)
-    assert export.job is not None  # the table has a constraint
-    return export, _joining(export, export.job, segments)
-
-
-def _is_text(job: RenderJob) -> bool:
-    return job.kind == RenderJob.Kind.SPEECH
-
-
-def _make(process: WorkerProcess, claim: HeldClaim, find: Find) -> MadeFile:
-    """Make a file and bring it into the storage."""
-    export, make = find()
+        make: Callable[..., MadeFile] = partial(zip_batch, batch=export.batch)
+    else:
+        assert export.job is not None  # the table has a constraint
+        make = _joining(export, export.job, segments)
     process.scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(
         prefix="export-", suffix=TEMPORARY_SUFFIX, dir=process.scratch
@@ -363,44 +337,36 @@ def _finish(
     delete_objects([file.key for fence, file in files.items() if fence not in settled])
 
 
-def _joining(export: Export, job: RenderJob, segments: list[Segment] | None) -> Make:
-    """Return what makes a job's file of its takes.
-
-    Raises:
-        SegmentsOpenError: some are to be rendered first.
-    """
+def _joining(
+    export: Export, job: RenderJob, segments: list[Segment] | None
+) -> Callable[..., MadeFile]:
+    """Return what makes a job's file of its takes."""
+    rows: QuerySet[Segment] | list[Segment]
     if segments is None:
         if job.segments.filter(status__in=OPEN).exists():
             raise SegmentsOpenError
-        if not _is_text(job) and is_mastered_by_chapters(export):
+        if job.kind != SPEECH and is_mastered_by_chapters(export):
             return partial(make_book, export=export, job=job)
-        rows = Segment.objects.filter(job=job.pk, status=Segment.Status.DONE)
-        rows = rows.select_related("take").order_by("chapter__index", "index")
-        takes = JoinedTakes(rows, speed=job.speed)
+        done = Segment.objects.filter(job=job.pk, status=Segment.Status.DONE)
+        rows = done.select_related("take").order_by("chapter__index", "index")
     else:
         if any(segment.status in OPEN for segment in segments):
             raise SegmentsOpenError
-        done = [segment for segment in segments if segment.status == Segment.Status.DONE]
-        takes = JoinedTakes(done, speed=job.speed)
-    return partial(make_file, takes=takes, options=_audio_options(export, job))
-
-
-def _audio_options(export: Export, job: RenderJob) -> AudioOptions:
-    return AudioOptions(
-        format=export.format,
-        sample_rate=job.sample_rate,
-        bit_rate=job.bit_rate,
-        loudness=job.loudness,
-    )
+        rows = [segment for segment in segments if segment.status == Segment.Status.DONE]
+    options = AudioOptions(export.format, job.sample_rate, job.bit_rate, job.loudness)
+    return partial(make_file, takes=JoinedTakes(rows, speed=job.speed), options=options)
 
 
 def _settle_known(claim: HeldClaim, error: Exception) -> bool | None:
-    """Settle the errors that only files have."""
     if isinstance(error, TakeMissingError):
         logger.warning(
             "audio of takes is no longer stored, rendering again: segments=%s", error.segment_ids
         )
-        _render_again(error.segment_ids)
+        # A damaged object goes, or it would be used again.
+        takes = Take.objects.filter(segments__in=error.segment_ids)
+        delete_objects(list(takes.values_list("audio_key", flat=True)))
+        reopen_segments(error.segment_ids)
+        enqueue(Kind.SEGMENT, error.segment_ids)
         return errors.wait(claim)
     if isinstance(error, ItemsLostError):
         logger.warning(
@@ -417,11 +383,3 @@ def _settle_known(claim: HeldClaim, error: Exception) -> bool | None:
     if isinstance(error, BookFileError):
         return errors.fail(claim, error.code, error.message)
     return None
-
-
-def _render_again(segment_ids: list[int]) -> None:
-    """Queue segments whose take is lost; a damaged object goes, or it would be used again."""
-    takes = Take.objects.filter(segments__in=segment_ids)
-    delete_objects(list(takes.values_list("audio_key", flat=True)))
-    reopen_segments(segment_ids)
-    enqueue(Kind.SEGMENT, segment_ids)

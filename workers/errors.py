@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from django.conf import settings
 from django.core.exceptions import ObjectDoesNotExist
+from django.db import connection
 
 from ttsweb import leases
+from ttsweb.http.problems import DATABASE_AWAY as DATABASE_AWAY
 from ttsweb.log_format import log_context
 from workers.kinds import WORKS
 from workers.process.held_claims import HeldClaim, WorkUnwantedError
 
 if TYPE_CHECKING:
     from workers.process.worker_process import WorkerProcess  # it settles with this module
-import errno
-import time
-from typing import TypeVar
-
-from django.db import connection
-
-from ttsweb.http.problems import DATABASE_AWAY as DATABASE_AWAY
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 RETRY_SECONDS = 0.5

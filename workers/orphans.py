@@ -13,6 +13,7 @@ import random
 import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +54,6 @@ class Shard:
 
     @property
     def turn(self) -> str:
-        """Return the name of its row among the turns."""
         return f"orphans {self.folder}/{self.start}"
 
 
@@ -101,10 +101,15 @@ def find_orphans(shard: Shard, *, now: dt.datetime | None = None) -> Iterator[st
     since = database_made_at()
     # First what is there, then the rows: what gets its row between the two is young.
     keys = list(_keys(shard))
-    named = _named(shard) if keys else set()
+    named: set[str] = set()
+    for model, column in key_columns() if keys else ():
+        prefix = {f"{column}__startswith": f"{shard.folder}/{shard.start}"}
+        rows = model._base_manager.filter(**prefix).order_by()
+        named.update(rows.values_list(column, flat=True).iterator())
     for key in keys:
-        if key not in named and _is_between(key, since, until):
-            yield key
+        with suppress(FileNotFoundError):  # one that is gone
+            if key not in named and since <= default_storage.get_modified_time(key) < until:
+                yield key
 
 
 def key_columns() -> list[tuple[type[Model], str]]:
@@ -152,27 +157,7 @@ def _keys(shard: Shard) -> Iterator[str]:
                 yield f"{folder}/{file}"
 
 
-def _named(shard: Shard) -> set[str]:
-    """Return the keys of a shard that rows name."""
-    named: set[str] = set()
-    for model, column in key_columns():
-        prefix = {f"{column}__startswith": f"{shard.folder}/{shard.start}"}
-        rows = model._base_manager.filter(**prefix).order_by()
-        named.update(rows.values_list(column, flat=True).iterator())
-    return named
-
-
-def _is_between(key: str, since: dt.datetime, until: dt.datetime) -> bool:
-    """Say whether an object was written in this time; one that is gone was not."""
-    try:
-        written = default_storage.get_modified_time(key)
-    except FileNotFoundError:
-        return False
-    return since <= written < until
-
-
 def _listed(folder: str) -> tuple[list[str], list[str]]:
-    """Return the folders and the files in a folder; none where it is not there."""
     try:
         folders, files = default_storage.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -184,7 +169,11 @@ def run(command: BaseCommand, options: dict[str, Any]) -> None:
     """Tell each object with its size, then the sums; with `--delete` remove each shard's."""
     objects: list[dict[str, Any]] = []
     for shard in all_shards():
-        found = [{"key": key, "bytes": _size(key)} for key in find_orphans(shard)]
+        found: list[dict[str, Any]] = []
+        for key in find_orphans(shard):
+            found.append({"key": key, "bytes": 0})
+            with suppress(FileNotFoundError):  # it went in this moment
+                found[-1]["bytes"] = default_storage.size(key)
         if options["delete"]:
             delete_objects([str(one["key"]) for one in found])
         objects += found
@@ -198,11 +187,3 @@ def run(command: BaseCommand, options: dict[str, Any]) -> None:
         return
     done = "removed" if options["delete"] else "found; --delete removes them"
     command.stdout.write(f"{counted(len(objects), 'object')}, {total} bytes {done}")
-
-
-def _size(key: str) -> int:
-    """Return an object's size; 0 of one that went in this moment."""
-    try:
-        return default_storage.size(key)
-    except FileNotFoundError:
-        return 0

@@ -14,6 +14,7 @@ import time
 import uuid
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 from django.core.files.storage import default_storage
@@ -72,7 +73,10 @@ def clean_folders() -> int:
         folders, _ = default_storage.listdir(LIVE_FOLDER)
     except FileNotFoundError:
         return 0
-    names = {job_id: name for name in folders if (job_id := _as_uuid(name)) is not None}
+    names = {}
+    for name in folders:
+        with contextlib.suppress(ValueError):
+            names[uuid.UUID(name)] = name
     heard = set(
         RenderJob.objects.filter(pk__in=list(names), live_requested_at__isnull=False)
         .order_by()
@@ -87,13 +91,6 @@ def clean_folders() -> int:
             default_storage.delete(folder)
             count += len(files)
     return count
-
-
-def _as_uuid(name: str) -> uuid.UUID | None:
-    try:
-        return uuid.UUID(name)
-    except ValueError:
-        return None
 
 
 MAX_PER_ROUND = 500
@@ -113,40 +110,29 @@ def delete_expired_jobs(*, most: int = MAX_PER_ROUND, within_seconds: float = RO
     jobs = RenderJob.objects.filter(expires_at__lte=now, status__in=RenderJob.FINAL, batch=None)
     batches = Batch.objects.filter(expires_at__lte=now, ended_at__isnull=False)
     due = [
-        (expires_at, pk, delete)
-        for rows, delete in ((jobs, _delete_job_if_expired), (batches, _delete_batch_if_expired))
+        (expires_at, pk, rows)
+        for rows in (jobs, batches)
         for pk, expires_at in rows.order_by("expires_at").values_list("pk", "expires_at")[:most]
     ]
     count = 0
-    for _, pk, delete in sorted(due, key=itemgetter(0))[:most]:
-        count += delete(pk)
+    for _, pk, rows in sorted(due, key=itemgetter(0))[:most]:
+        still: Any = rows.filter(pk=pk)  # not retried, kept longer or deleted in this moment
+        if rows is batches:  # in steps of its own: one transaction would hold up all writers
+            row = still.first()
+            if row is not None:
+                delete_batch(row)
+        else:
+            still = still.defer("text")
+            with transaction.atomic():
+                row = still.first() if lock_jobs(still) else None
+                if row is not None:
+                    delete_job(row)
+        count += row is not None
         if time.monotonic() > until:
             break
     if count:
         logger.info("expired jobs deleted: jobs=%d", count)
     return count
-
-
-def _delete_job_if_expired(job_id: uuid.UUID) -> bool:
-    """Delete one job, unless it was retried, kept longer or deleted in this moment."""
-    still = RenderJob.objects.defer("text").filter(
-        pk=job_id, expires_at__lte=leases.database_now(), status__in=RenderJob.FINAL
-    )
-    with transaction.atomic():
-        job = still.first() if lock_jobs(still) else None
-        if job is not None:
-            delete_job(job)
-    return job is not None
-
-
-def _delete_batch_if_expired(batch_id: uuid.UUID) -> bool:
-    """Delete one batch in steps of its own: one transaction would hold up all writers."""
-    batch = Batch.objects.filter(
-        pk=batch_id, expires_at__lte=leases.database_now(), ended_at__isnull=False
-    ).first()
-    if batch is not None:
-        delete_batch(batch)
-    return batch is not None
 
 
 logger = logging.getLogger(__name__)
@@ -288,18 +274,13 @@ def remove_old_temporaries(folder: Path) -> int:
         for name in [one for one in (*folders, *files) if one.endswith(TEMPORARY_SUFFIX)]:
             path = Path(parent) / name
             with contextlib.suppress(FileNotFoundError):  # its writer has just finished
-                if _last_change(path) > oldest:
+                inside = path.iterdir() if path.is_dir() else ()
+                if max(one.stat().st_mtime for one in (path, *inside)) > oldest:
                     continue
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
                 count += 1
         folders[:] = [name for name in folders if not name.endswith(TEMPORARY_SUFFIX)]
     return count
-
-
-def _last_change(path: Path) -> float:
-    """Return when a file, or anything in a folder, was written last, in seconds since the epoch."""
-    paths = [path, *(path.iterdir() if path.is_dir() else ())]
-    return max(float(one.stat().st_mtime) for one in paths)
 
 
 def reopen_stale(worker: str, codec_fingerprint: str) -> int:

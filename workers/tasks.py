@@ -62,5 +62,4 @@ def fill_live() -> None:
 
 @shared_task(name=SWEEP)
 def sweep() -> None:
-    """Do a round of the sweep if it is due."""
     sweep_if_due()

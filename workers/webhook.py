@@ -90,19 +90,14 @@ def _whose_turn_is_over(process: WorkerProcess) -> Q:
     """Return the condition of what has its share of this process's threads already."""
     held = WebhookDelivery.objects.filter(pk__in=[one.pk for one in process.held.of(Kind.DELIVERY)])
     rows = list(held.values_list("url", "owner_id"))
-    sites = Counter(_site_of(url) for url, _ in rows)
+    # Scheme, host and port of a URL as they are spelled in it.
+    sites = Counter(found.group() if (found := _SITE.match(url)) else url for url, _ in rows)
     owners = Counter(owner_id for _, owner_id in rows)
     over = Q(owner_id__in=[owner for owner, count in owners.items() if count >= MOST_PER_OWNER])
     for site, count in sites.items():
         if count >= MOST_PER_SITE:
             over |= Q(url=site) | Q(url__startswith=f"{site}/") | Q(url__startswith=f"{site}?")
     return over
-
-
-def _site_of(url: str) -> str:
-    """Return scheme, host and port of a URL as they are spelled in it."""
-    found = _SITE.match(url)
-    return found.group() if found else url
 
 
 def _send(row: WebhookDelivery) -> Answered:

@@ -120,7 +120,8 @@ def run_facts(device: torch.device, *, seed: int, preset: str | None) -> dict[st
         "preset": preset,
         "device": device_name(device),
         "processor": processor_name(),
-        "cpu_class": find_processor().cpu_class,
+        # Which row of published figures this processor belongs to.
+        "cpu_class": "bf16" if find_processor().bf16 else "avx2",
         "torch": torch.__version__,
         "cuda": torch.version.cuda if device.type == "cuda" else None,
         **device_facts(device),

@@ -1,6 +1,6 @@
 """Hold every kernel beside its torch form, at the full model's shapes.
 
-Only where `synth.engine.kernels.launch.is_available`: kernels are imported.
+Only where `synth.engine.kernels.why_unavailable` says nothing: kernels are imported.
 """
 
 from __future__ import annotations
@@ -11,31 +11,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from synth.contract import MAX_TOP_K
-from synth.engine.kernels.attention import step_attention, step_attention_torch
-from synth.engine.kernels.frame import step_frame, step_frame_torch
-from synth.engine.kernels.gemv import gemv, gemv_torch
-from synth.engine.kernels.rowwise import (
-    add_branch,
+from lab.gpu_check.torch_forms import (
     add_branch_torch,
-    add_rms_norm,
     add_rms_norm_torch,
-    embed_columns,
+    draw_codes_torch,
+    draw_tokens_torch,
     embed_columns_torch,
-    snake,
+    gemv_torch,
     snake_torch,
-    swiglu,
+    step_attention_torch,
+    step_frame_torch,
     swiglu_torch,
 )
-from synth.engine.kernels.sampler import (
-    DrawInputs,
-    TokenDraw,
-    TokenRows,
-    draw_codes,
-    draw_codes_torch,
-    draw_tokens,
-    draw_tokens_torch,
-)
+from synth.contract import MAX_TOP_K
+from synth.engine.kernels.attention import step_attention
+from synth.engine.kernels.frame import step_frame
+from synth.engine.kernels.gemv import gemv
+from synth.engine.kernels.rowwise import add_branch, add_rms_norm, embed_columns, snake, swiglu
+from synth.engine.kernels.sampler import DrawInputs, TokenDraw, TokenRows, draw_codes, draw_tokens
 from synth.engine.model.sampling import RAS_WINDOW, SLOW_DRAWS
 
 BATCHES = (1, 8, 64)

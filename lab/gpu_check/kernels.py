@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lab.gpu_check.steps import Context, Found, NotMeasuredError, Step
-from synth.engine.kernels.launch import why_unavailable
+from synth.engine.kernels import why_unavailable
 
 if TYPE_CHECKING:
     from lab.gpu_check.kernel_cases import KernelCase, Tensors

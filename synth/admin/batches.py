@@ -9,7 +9,6 @@ from django import forms
 from django.conf import settings
 from django.contrib import admin
 from django.contrib.auth.models import AbstractBaseUser
-from django.core.files.uploadedfile import UploadedFile
 from django.core.paginator import Paginator
 from django.db.models import Case, IntegerField, Model, QuerySet, Value, When
 from django.db.models.functions import Left
@@ -22,10 +21,8 @@ from unfold.widgets import UnfoldAdminFileFieldWidget, UnfoldAdminSelectWidget
 
 from synth.accounts.access import visible_batches
 from synth.admin.books import in_words
-from synth.admin.cells import COLOURS, WorkAdmin, buttons, live_cell, state_context
+from synth.admin.jobs import COLOURS, WorkAdmin, buttons, live_cell, state_context, text_start
 from synth.admin.jobs import cell_context as job_cell_context
-from synth.admin.jobs import text_start
-from synth.api.batches.reading import errors_of_items
 from synth.api.batches.requests import REJECT, SKIP
 from synth.api.batches.serializers import (
     BookBatchEntrySerializer,
@@ -36,7 +33,7 @@ from synth.api.batches.serializers import (
 from synth.batches import actions as acting
 from synth.batches import figures as of_books
 from synth.batches.actions import may_retry_texts
-from synth.batches.entries import entries_of_lines
+from synth.batches.entries import entries_of_lines, listed_errors
 from synth.batches.states import with_state
 from synth.batches.texts import (
     BatchOptions,
@@ -118,7 +115,6 @@ class BatchForm(_BatchForm):
         field.empty_label = "As each item says"
 
     def clean(self) -> dict[str, Any]:
-        """Look at every line as a submission would."""
         cleaned = dict(super().clean() or {})
         if self.errors:
             return cleaned
@@ -127,27 +123,24 @@ class BatchForm(_BatchForm):
             defaults["voice"] = str(cleaned["voice"].pk)
         self.options = BatchOptions(priority=cleaned["priority"], defaults=defaults)
         try:
-            self.planned = self._plan(cleaned["file"], skip_bad=cleaned["on_error"] == SKIP)
+            cleaned["file"].seek(0)
+            entries = entries_of_lines(cleaned["file"], max_items=settings.MAX_BATCH_ITEMS)
+            skip_bad = cleaned["on_error"] == SKIP
+            self.planned = check_batch(entries, self.options, owner=self.user, skip_bad=skip_bad)
         except SubmitRejectedError as error:
             self.add_error("file", forms.ValidationError(str(error), code=error.code))
         except BatchRejectedError as error:
-            for shown in errors_of_items(error)[:SHOWN_ERRORS]:
+            for shown in listed_errors(error.bad, Batch.Kind.TEXTS)[:SHOWN_ERRORS]:
                 self.add_error("file", forms.ValidationError(shown["detail"], code=shown["code"]))
             summary = f"{len(error.bad)} of {counted(error.num_items, 'item')} cannot be rendered."
             self.add_error("file", forms.ValidationError(summary, code="batch_items_invalid"))
         return cleaned
-
-    def _plan(self, file: UploadedFile[bytes], *, skip_bad: bool) -> PlannedBatch:
-        file.seek(0)
-        entries = entries_of_lines(file, max_items=settings.MAX_BATCH_ITEMS)
-        return check_batch(entries, self.options, owner=self.user, skip_bad=skip_bad)
 
     def _post_clean(self) -> None:
         """Build no row from the fields: a submission makes it."""
 
 
 def _cell_context(batch: Any) -> dict[str, Any]:
-    """Return what the cells of a batch and the state on its page show."""
     batch = batch if hasattr(batch, "figures") else with_figures([batch])[0]
     eta = batch.figures.eta_seconds
     words = [f"{batch.items_ended} of {counted(batch.items_total, 'item')} ended"]
@@ -168,10 +161,9 @@ def _cell_context(batch: Any) -> dict[str, Any]:
     }
 
 
-def _item_link(item: RenderJob) -> SafeString:
-    """Return an item's name, which leads to its job."""
-    url = reverse("admin:synth_renderjob_change", args=[item.pk])
-    return format_html('<a href="{}" class="tts-link">{}</a>', url, item.custom_id)
+def _link_to_job(pk: Any, text: str) -> SafeString:
+    url = reverse("admin:synth_renderjob_change", args=[pk])
+    return format_html('<a href="{}" class="tts-link">{}</a>', url, text)
 
 
 class ItemInline(RightsMixin, TabularInline):
@@ -191,14 +183,13 @@ class ItemInline(RightsMixin, TabularInline):
     hide_title = True
 
     number = column("#", lambda item: item.item_index)
-    name = column("custom id", _item_link)
+    name = column("custom id", lambda item: _link_to_job(item.pk, item.custom_id))
     start = column("text", lambda item: text_start(item.text_start))
     state = live_cell("state", "status")
     audio = live_cell("audio")
     error = live_cell("error")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[RenderJob]:
-        """Return the items with the beginnings of their texts."""
         items: QuerySet[RenderJob] = super().get_queryset(request)
         return items.annotate(text_start=Left("text", 80)).defer("text")
 
@@ -219,7 +210,6 @@ class _BatchAdmin(WorkAdmin):
         return self.model._default_manager.filter(pk__in=seen).select_related("owner")
 
     def look_up(self, rows: list[Any]) -> list[Any]:
-        """Return batches with their figures."""
         return self.with_figures(rows)
 
 
@@ -253,11 +243,9 @@ class BatchAdmin(_BatchAdmin):
     zip = live_cell("file", "zip")
 
     def get_inlines(self, request: HttpRequest, obj: Model | None) -> list[type[Any]]:
-        """Show items once there are any."""
         return [ItemInline] if obj is not None else []
 
     def page_context(self, request: HttpRequest, row: TextBatch) -> dict[str, Any]:
-        """Return how far a batch is, what can be done, and its zip."""
         names = ["cancel"] if row.ended_at is None and not row.cancel_requested else []
         names += ["retry"] if may_retry_texts(row) else []
         kept = "Finished items keep their files"
@@ -270,7 +258,6 @@ class BatchAdmin(_BatchAdmin):
         }
 
     def save_model(self, request: HttpRequest, obj: TextBatch, form: Any, change: bool) -> None:
-        """Queue the file's items as the API would."""
         batch = write_batch(form.planned, form.options, owner=request.user)  # type: ignore[arg-type]  # logged in
         obj.pk = batch.pk
         obj.refresh_from_db()
@@ -288,14 +275,22 @@ WORST_FIRST = (
 
 
 def _book_cells(batch: Any) -> dict[str, Any]:
-    """Return what the cells of a batch and the state on its page show."""
     data: dict[str, Any] = BookBatchSerializer(batch).data
+    progress = data["progress"]
+    words = [
+        f"{progress['books_ended']} of {counted(progress['books_total'], 'book')}",
+        f"{hours(progress['audio_seconds'])} of about {hours(progress['expected_seconds'])}",
+    ]
+    if progress["real_time_factor"]:
+        words.append(f"{progress['real_time_factor']:.1f}x real time")
+    if progress["eta_seconds"] is not None:
+        words.append(f"about {hours(progress['eta_seconds'])} left")
     counts = [(state, count) for state, count in data["counts"].items() if count]
     return {
         **state_context(
             data["status"],
-            data["progress"]["share"],
-            _words_of_books(data),
+            progress["share"],
+            words,
             is_open=batch.ended_at is None,
         ),
         "data": data,
@@ -338,14 +333,23 @@ class BookBatchAdmin(_BatchAdmin):
     asked = column("defaults", lambda batch: in_words(batch.defaults))
 
     def page_context(self, request: HttpRequest, row: Batch) -> dict[str, Any]:
-        """Return how far a batch is, what can be done, and its books, worst first."""
         cells = _book_cells(row)
         data = cells["data"]
         may_control = self.has_control_permission(request)
-        page = Paginator(_entries(row), ENTRIES_PER_PAGE).get_page(request.GET.get("page"))
+        whens = [When(state=state, then=Value(rank)) for rank, state in enumerate(WORST_FIRST)]
+        rank = Case(*whens, default=Value(len(whens)), output_field=IntegerField())
+        of_batch = with_state(BatchEntry.objects.filter(batch=row)).order_by(rank, "index")
+        of_batch = of_batch.select_related("book__job", "book__sample_job")
+        page = Paginator(of_batch, ENTRIES_PER_PAGE).get_page(request.GET.get("page"))
         entries = list(page.object_list)
         shown = BookBatchEntrySerializer(entries, many=True).data
-        names = _book_buttons(row, data) if may_control else []
+        names = []
+        if row.ended_at is not None:
+            names = ["retry"]
+        elif row.cancelled_at is None:
+            names = ["approve"] if data["counts"]["sampled"] else []
+            names += ["resume" if row.paused_at is not None else "pause", "cancel"]
+            names += ["close"] if row.closed_at is None else []
         return {
             **cells,
             "noun": self.noun,
@@ -353,18 +357,10 @@ class BookBatchAdmin(_BatchAdmin):
             "entries": [_entry(*pair, data) for pair in zip(entries, shown, strict=True)],
             "page": page,
             "audio_length": hours((data["summary"] or {}).get("audio_seconds", 0.0)),
-            "buttons": buttons("book-batch", row, names, "batch", "books"),
+            "buttons": buttons("book-batch", row, names if may_control else (), "batch", "books"),
             "may_control": may_control,
             "books_page": f"{reverse('admin:synth_booksource_changelist')}?batch={row.pk}",
         }
-
-
-def _entries(batch: Batch) -> QuerySet[BatchEntry]:
-    """Return the entries of a batch, those that went wrong first."""
-    whens = [When(state=state, then=Value(rank)) for rank, state in enumerate(WORST_FIRST)]
-    entries = with_state(BatchEntry.objects.filter(batch=batch))
-    rank = Case(*whens, default=Value(len(whens)), output_field=IntegerField())
-    return entries.order_by(rank, "index").select_related("book__job", "book__sample_job")
 
 
 def _entry(entry: Any, shown: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
@@ -390,31 +386,3 @@ def _entry(entry: Any, shown: dict[str, Any], data: dict[str, Any]) -> dict[str,
         if entry.book_id
         else "",
     }
-
-
-def _words_of_books(data: dict[str, Any]) -> list[str]:
-    progress = data["progress"]
-    spoken, expected = hours(progress["audio_seconds"]), hours(progress["expected_seconds"])
-    words = [
-        f"{progress['books_ended']} of {counted(progress['books_total'], 'book')}",
-        f"{spoken} of about {expected}",
-    ]
-    if progress["real_time_factor"]:
-        words.append(f"{progress['real_time_factor']:.1f}x real time")
-    if progress["eta_seconds"] is not None:
-        words.append(f"about {hours(progress['eta_seconds'])} left")
-    return words
-
-
-def _book_buttons(batch: Batch, data: dict[str, Any]) -> list[str]:
-    """Return what can be done with a batch now."""
-    if batch.ended_at is not None:
-        return ["retry"]
-    if batch.cancelled_at is not None:
-        return []
-    return [
-        *(["approve"] if data["counts"]["sampled"] else []),
-        "resume" if batch.paused_at is not None else "pause",
-        "cancel",
-        *(["close"] if batch.closed_at is None else []),
-    ]

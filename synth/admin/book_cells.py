@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from django.db.models import Count, Min, Q, QuerySet, Sum
 from django.urls import reverse
 
-from synth.admin.cells import COLOURS, state_context
-from synth.admin.jobs import SEGMENT_ORDER, SEGMENTS_PER_PAGE
+from synth.admin.jobs import COLOURS, SEGMENT_ORDER, SEGMENTS_PER_PAGE, state_context
+from synth.admin.jobs import voices_of as voices_of_job
 from synth.api.books.serializers import Progress, audio_url_of, status_of, with_progress
 from synth.api.jobs.serializers import progress_of
 from synth.audiobooks.plans import authors_of, title_of
@@ -26,12 +27,10 @@ _MOST_NAMED = 100
 
 
 def progressed(book: Any) -> Any:
-    """Return a book that knows how far it is."""
     return book if hasattr(book, "progress") else with_progress([book])[0]
 
 
 def words_of(book: BookSource) -> list[str]:
-    """Return how far a book is."""
     status = status_of(book)
     expected = float(book.figures.get("expected_seconds", 0.0))
     if status == "importing":
@@ -54,7 +53,6 @@ def words_of(book: BookSource) -> list[str]:
 
 
 def cell_context(book: BookSource) -> dict[str, Any]:
-    """Return what the cells of a book and the state on its page show."""
     status = status_of(book)
     share = progress_of(book.job) if book.job is not None else 0.0
     failed: Any = book if book.job is None else book.job
@@ -73,15 +71,17 @@ def cell_context(book: BookSource) -> dict[str, Any]:
 def voices_of(book: Any) -> str:
     """Return who speaks: the voices of its job, else those that were asked for."""
     if book.job is not None:
-        pinned = [row.version.voice for row in book.job.voices.all()]
-        return ", ".join(voice.name if voice else "deleted voice" for voice in pinned)
+        return voices_of_job(book.job, "deleted voice")
     names: dict[str, str] = getattr(book, "voice_names", None) or voice_names([book])
     return ", ".join(names.get(text, text) for text in _asked(book)) or "no voice yet"
 
 
 def voice_names(books: Sequence[BookSource]) -> dict[str, str]:
     """Return the names of voices that books ask for by their ids, in one query for all."""
-    ids = {text: found for book in books for text in _asked(book) if (found := _uuid(text))}
+    ids: dict[str, uuid.UUID] = {}
+    for text in {text for book in books for text in _asked(book)}:
+        with suppress(ValueError):
+            ids[text] = uuid.UUID(text)
     names = dict(Voice.objects.filter(pk__in=ids.values()).values_list("pk", "name"))
     return {text: names[pk] for text, pk in ids.items() if pk in names}
 
@@ -89,13 +89,6 @@ def voice_names(books: Sequence[BookSource]) -> dict[str, str]:
 def _asked(book: BookSource) -> list[str]:
     voices: Iterable[Any] = book.options.get("voices", {}).values()
     return [str(one) for one in (book.options.get("voice"), *voices) if one]
-
-
-def _uuid(text: str) -> uuid.UUID | None:
-    try:
-        return uuid.UUID(text)
-    except ValueError:
-        return None
 
 
 def chapter_rows(job: RenderJob, report: dict[str, Any]) -> list[dict[str, Any]]:
@@ -119,7 +112,6 @@ def chapter_rows(job: RenderJob, report: dict[str, Any]) -> list[dict[str, Any]]
 
 
 def segment_rows(job_id: uuid.UUID, index: int) -> QuerySet[Segment]:
-    """Return the segments of a chapter in their order."""
     rows = Segment.objects.filter(job=job_id, chapter__index=index)
     return rows.select_related("take").order_by("index")
 
@@ -129,28 +121,19 @@ def named_segments(job_id: uuid.UUID, short: Sequence[int]) -> list[dict[str, An
     wanted = Q(status__in=_ENDED) | Q(pk__in=list(short))
     rows = Segment.objects.filter(wanted, job=job_id).select_related("take", "chapter")
     rows = rows.order_by("chapter__index", "index")[:_MOST_NAMED]
-    places = _places(job_id)
+    keys = Segment.objects.filter(job=job_id).order_by(*SEGMENT_ORDER).values_list("pk", flat=True)
+    places = {pk: place for place, pk in enumerate(keys)}
     page = reverse("admin:synth_renderjob_change", args=[job_id])
     return [
         {
             "segment": row,
-            "why": _why(row),
+            "why": "too short for its text"
+            if row.status == Segment.Status.DONE
+            else row.error_message or f"it is {row.status}",
             "url": f"{page}?segments-page={places[row.pk] // SEGMENTS_PER_PAGE + 1}",
         }
         for row in rows
     ]
-
-
-def _why(segment: Segment) -> str:
-    if segment.status == Segment.Status.DONE:
-        return "too short for its text"
-    return segment.error_message or f"it is {segment.status}"
-
-
-def _places(job_id: uuid.UUID) -> dict[int, int]:
-    """Return the place of each segment in its job, as its page lists them."""
-    rows = Segment.objects.filter(job=job_id).order_by(*SEGMENT_ORDER)
-    return {pk: place for place, pk in enumerate(rows.values_list("pk", flat=True))}
 
 
 def plot_of(report: dict[str, Any]) -> dict[str, Any] | None:

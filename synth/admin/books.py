@@ -26,8 +26,7 @@ from synth.admin.book_cells import (
     voice_names,
     voices_of,
 )
-from synth.admin.cells import WorkAdmin, buttons, job_actions, live_cell
-from synth.admin.jobs import SEGMENTS_PER_PAGE
+from synth.admin.jobs import SEGMENTS_PER_PAGE, WorkAdmin, buttons, job_actions, live_cell
 from synth.api.books.serializers import STATUSES, status_condition, status_of, with_progress
 from synth.api.jobs.serializers import has_audio
 from synth.audiobooks.files import FORMATS as FILE_FORMATS
@@ -90,13 +89,10 @@ _ADVICE = {
 
 
 def advice_for(code: str, *, is_started: bool) -> str:
-    """Return what to do about an error; empty where there is none."""
-    if not code:
-        return ""
     usual = (
         "Use Retry to render the missing segments." if is_started else "Delete it, or try again."
     )
-    return _ADVICE.get(code, usual)
+    return _ADVICE.get(code, usual) if code else ""
 
 
 MOST_VOICES = 500
@@ -111,110 +107,15 @@ BUTTONS = {
     "cancelled": ("retry",),
 }
 _SCRIPTS = {"plan": ("plan_rows", "plan_facts", "plan_cast", "plan_editor")}
-UPLOAD_SCRIPTS = ("ttsweb/book_upload.js",)
-
-
-class BookPages(WorkAdmin):
-    """Pages of one book beside the one that Django makes."""
-
-    def plan_page(self, request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
-        """Show the editor of a plan; the page reads and saves it over the API."""
-        book = self.find_row(request, pk)
-        context = {
-            "plan_url": reverse("book-plan", args=[book.pk]),
-            "start_url": reverse("book-start", args=[book.pk]),
-            "voices": voices_for(request),
-            "narrator": voices_of(book),
-            "may_edit": self.has_control_permission(request),
-            "is_open": book.state == BookSource.State.PLANNED and book.job_id is None,
-            "reasons": {str(reason): reason.sentence for reason in SkipReason},
-        }
-        return self._page(request, book, "plan", "Plan", context)
-
-    def proof_page(self, request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
-        """Show what became of every character of a book."""
-        book = self.find_row(request, pk)
-        context: dict[str, Any] = {}
-        if book.job_id is not None:
-            proof = proof_of(book)
-            context = {
-                "proof": proof,
-                "skipped": _skipped(proof["skipped"]),
-                "named": named_segments(book.job_id, proof["short_segments"]),
-                "json_url": reverse("book-proof", args=[book.pk]),
-            }
-        return self._page(request, book, "proof", "Proof", context)
-
-    def chapter_part(self, request: HttpRequest, pk: uuid.UUID, index: int) -> HttpResponse:
-        """Return the segments of a chapter, for the book's page to put in."""
-        book = self.find_row(request, pk)
-        if book.job_id is None:
-            raise Http404
-        rows = segment_rows(book.job_id, index)
-        page = Paginator(rows, SEGMENTS_PER_PAGE).get_page(request.GET.get("page"))
-        context = {"page": page, "job": book.job_id, "index": index}
-        return TemplateResponse(request, "synth/book_segments.html", context)
-
-    def _page(
-        self, request: HttpRequest, book: BookSource, name: str, title: str, context: dict[str, Any]
-    ) -> HttpResponse:
-        more = {
-            **cell_context(with_progress([book])[0]),
-            "title_short": title_of(book)[:60],
-            "original": book,
-            "page_scripts": [f"ttsweb/{script}.js" for script in _SCRIPTS.get(name, ())],
-        }
-        template, heading = f"synth/book_{name}.html", f"{title} of {title_of(book)}"
-        return self.render_page(request, template, heading, more | context)
-
-
-def page_context(request: HttpRequest, book: BookSource, site: BookPages) -> dict[str, Any]:
-    """Return what the page of a book shows beside its row."""
-    book = with_progress([book])[0]
-    may_control = site.has_control_permission(request)
-    cells = cell_context(book)
-    names = [
-        name
-        for name in BUTTONS.get(status_of(book), ())
-        if book.job is not None and (name != "retry" or may_retry(book.job))
-    ]
-    return {
-        **cells,
-        "may_control": may_control,
-        "may_start": may_control and cells["status"] == "planned",
-        "noun": "book",
-        "buttons": buttons("book", book, names, "book") if may_control else [],
-        "advice": advice_for(cells["error_code"], is_started=book.job_id is not None),
-        "who": voices_of(book),
-        "voices": voices_for(request) if cells["status"] == "planned" else [],
-        "metadata": _metadata(book),
-        **_sound(book),
-        **_files(book),
-    }
-
-
-def add_context(request: HttpRequest) -> dict[str, Any]:
-    """Return what may be chosen for new books."""
-    return {
-        "voices": voices_for(request),
-        "formats": list(BOOK_FORMATS),
-        "presets": PRESETS,
-        "books_url": reverse("books"),
-        "page_scripts": UPLOAD_SCRIPTS,
-        "batches_url": reverse("book-batches"),
-        "accept": ".epub,.txt,.md,.markdown,.html,.htm,.xhtml,.docx,.pdf",
-    }
 
 
 def voices_for(request: HttpRequest) -> list[dict[str, str]]:
-    """Return the voices that a user may choose, by their names."""
     voices = offered_voices(request.user).order_by("name", "pk")
     rows = voices.values_list("pk", "name")[:MOST_VOICES]
     return [{"id": str(pk), "name": name} for pk, name in rows]
 
 
 def _sound(book: BookSource) -> dict[str, Any]:
-    """Return chapters, what was measured of them, and what the player needs."""
     job = book.job
     if job is None:
         return {"chapters": []}
@@ -239,7 +140,6 @@ def _sound(book: BookSource) -> dict[str, Any]:
 
 
 def _files(book: BookSource) -> dict[str, Any]:
-    """Return which kinds of files can be asked for, and with which options."""
     kinds = [
         {
             "name": str(kind),
@@ -257,32 +157,10 @@ def _files(book: BookSource) -> dict[str, Any]:
     }
 
 
-def _metadata(book: BookSource) -> list[dict[str, Any]]:
-    """Return the fields of what people say of a book, with what they said."""
-    fields = []
-    for name in METADATA_FIELDS:
-        value = book.metadata.get(name)
-        is_list = name in METADATA_LISTS
-        text = "\n".join(value) if is_list and value else value or ""
-        label = name.replace("_", " ").capitalize()
-        fields.append({"name": name, "label": label, "value": text, "is_list": is_list})
-    return fields
-
-
-def _skipped(counts: dict[str, int]) -> list[dict[str, Any]]:
-    known = {str(reason): reason.sentence for reason in SkipReason}
-    ordered = sorted(counts.items(), key=lambda item: -item[1])
-    return [
-        {"label": reason.replace("_", " "), "chars": chars, "sentence": known.get(reason, "")}
-        for reason, chars in ordered
-    ]
-
-
 _USUAL = (("speed", 1.0), ("seed", 0))
 
 
 def in_words(values: dict[str, Any]) -> str:
-    """Return names and values in one line."""
     parts = []
     for name, value in values.items():
         if value in (None, False, "", [], {}) or (name, value) in _USUAL:
@@ -292,10 +170,9 @@ def in_words(values: dict[str, Any]) -> str:
     return " · ".join(parts) or "-"
 
 
-def _job_of(book: BookSource) -> RenderJob:
+def started_job(book: BookSource) -> RenderJob:
     if book.job is None:
-        sentence = "it was not started yet; start it first"
-        raise SubmitRejectedError("book_not_started", sentence)
+        raise SubmitRejectedError("book_not_started", "it was not started yet; start it first")
     return book.job
 
 
@@ -305,17 +182,15 @@ class StateFilter(admin.SimpleListFilter):
     title, parameter_name = "state", "status"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Offer all states."""
         return [(name, name) for name in STATUSES]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the books in the state that was chosen."""
         chosen = self.value()
         if chosen is None:
             return queryset
-        if chosen not in STATUSES:
-            return queryset.none()
-        return queryset.filter(status_condition([chosen]))
+        return (
+            queryset.filter(status_condition([chosen])) if chosen in STATUSES else queryset.none()
+        )
 
 
 class OfBatchFilter(BatchFilter):
@@ -325,7 +200,7 @@ class OfBatchFilter(BatchFilter):
 
 
 @admin.register(BookSource)
-class BookAdmin(BookPages):
+class BookAdmin(WorkAdmin):
     """Books: a list that moves by itself, the upload, a page for each, its plan and its proof."""
 
     noun = "book"
@@ -349,7 +224,7 @@ class BookAdmin(BookPages):
         row_action("start_chosen", "Start", "started", start_book),
         *job_actions(
             "pause_chosen", "resume_chosen", "cancel_chosen", "retry_chosen", "make_interactive",
-            "make_bulk", job_of=_job_of,
+            "make_bulk", job_of=started_job,
         ),
     )  # fmt: skip
     change_form_outer_before_template = "synth/book_page.html"
@@ -383,7 +258,6 @@ class BookAdmin(BookPages):
         return books.prefetch_related("job__voices__version__voice")
 
     def look_up(self, rows: list[Any]) -> list[Any]:
-        """Return books that know how far they are, and the names of their voices."""
         books = with_progress(rows)
         names = voice_names(books)
         for book in books:
@@ -407,9 +281,103 @@ class BookAdmin(BookPages):
         """Show where files are dropped; the page sends them to the API, one by one."""
         if not self.has_add_permission(request):
             raise PermissionDenied
-        context = {"max_bytes": settings.MAX_BOOK_BYTES, **add_context(request)}
+        context = {
+            "max_bytes": settings.MAX_BOOK_BYTES,
+            "voices": voices_for(request),
+            "formats": list(BOOK_FORMATS),
+            "presets": PRESETS,
+            "books_url": reverse("books"),
+            "page_scripts": ("ttsweb/book_upload.js",),
+            "batches_url": reverse("book-batches"),
+            "accept": ".epub,.txt,.md,.markdown,.html,.htm,.xhtml,.docx,.pdf",
+        }
         return self.render_page(request, "synth/book_add.html", "Add books", context)
 
     def page_context(self, request: HttpRequest, row: BookSource) -> dict[str, Any]:
-        """Return all that is known of a book."""
-        return page_context(request, row, self)
+        book = with_progress([row])[0]
+        may_control = self.has_control_permission(request)
+        cells = cell_context(book)
+        is_planned = cells["status"] == "planned"
+        names = [
+            name
+            for name in BUTTONS.get(status_of(book), ())
+            if book.job is not None and (name != "retry" or may_retry(book.job))
+        ]
+        metadata = []
+        for name in METADATA_FIELDS:  # what people say of the book
+            value = book.metadata.get(name)
+            is_list = name in METADATA_LISTS
+            text = "\n".join(value) if is_list and value else value or ""
+            label = name.replace("_", " ").capitalize()
+            metadata.append({"name": name, "label": label, "value": text, "is_list": is_list})
+        return {
+            **cells,
+            "may_control": may_control,
+            "may_start": may_control and is_planned,
+            "noun": self.noun,
+            "buttons": buttons("book", book, names, "book") if may_control else [],
+            "advice": advice_for(cells["error_code"], is_started=book.job_id is not None),
+            "who": voices_of(book),
+            "voices": voices_for(request) if is_planned else [],
+            "metadata": metadata,
+            **_sound(book),
+            **_files(book),
+        }
+
+    def plan_page(self, request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
+        """Show the editor of a plan; the page reads and saves it over the API."""
+        book = self.find_row(request, pk)
+        context = {
+            "plan_url": reverse("book-plan", args=[book.pk]),
+            "start_url": reverse("book-start", args=[book.pk]),
+            "voices": voices_for(request),
+            "narrator": voices_of(book),
+            "may_edit": self.has_control_permission(request),
+            "is_open": book.state == BookSource.State.PLANNED and book.job_id is None,
+            "reasons": {str(reason): reason.sentence for reason in SkipReason},
+        }
+        return self._page(request, book, "plan", "Plan", context)
+
+    def proof_page(self, request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
+        book = self.find_row(request, pk)
+        context: dict[str, Any] = {}
+        if book.job_id is not None:
+            proof = proof_of(book)
+            known = {str(reason): reason.sentence for reason in SkipReason}
+            skipped = sorted(proof["skipped"].items(), key=lambda item: -item[1])
+            context = {
+                "proof": proof,
+                "skipped": [
+                    {
+                        "label": name.replace("_", " "),
+                        "chars": chars,
+                        "sentence": known.get(name, ""),
+                    }
+                    for name, chars in skipped
+                ],
+                "named": named_segments(book.job_id, proof["short_segments"]),
+                "json_url": reverse("book-proof", args=[book.pk]),
+            }
+        return self._page(request, book, "proof", "Proof", context)
+
+    def chapter_part(self, request: HttpRequest, pk: uuid.UUID, index: int) -> HttpResponse:
+        """Return the segments of a chapter, for the book's page to put in."""
+        book = self.find_row(request, pk)
+        if book.job_id is None:
+            raise Http404
+        rows = segment_rows(book.job_id, index)
+        page = Paginator(rows, SEGMENTS_PER_PAGE).get_page(request.GET.get("page"))
+        context = {"page": page, "job": book.job_id, "index": index}
+        return TemplateResponse(request, "synth/book_segments.html", context)
+
+    def _page(
+        self, request: HttpRequest, book: BookSource, name: str, title: str, context: dict[str, Any]
+    ) -> HttpResponse:
+        more = {
+            **cell_context(with_progress([book])[0]),
+            "title_short": title_of(book)[:60],
+            "original": book,
+            "page_scripts": [f"ttsweb/{script}.js" for script in _SCRIPTS.get(name, ())],
+        }
+        template, heading = f"synth/book_{name}.html", f"{title} of {title_of(book)}"
+        return self.render_page(request, template, heading, more | context)

@@ -33,7 +33,7 @@ from synth.admin.job_form_fields import (
 from synth.api.option_fields import MAX_SECONDS
 from synth.contract import Limits
 from synth.jobs.options import OPTIONS, Option, Value
-from synth.jobs.submit import Order, check_order
+from synth.jobs.planning import Order, Planner
 from synth.models import RenderJob
 from synth.text.languages import MAX_TAG_CHARS, language_tag
 from ttsweb.refusals import SubmitRejectedError
@@ -62,7 +62,6 @@ class LinesField(forms.CharField):
         self._read = read
 
     def clean(self, value: Any) -> Any:
-        """Return what was read."""
         return self._read(super().clean(value))
 
 
@@ -70,7 +69,6 @@ class LanguageTagField(forms.CharField):
     """Take a language tag."""
 
     def clean(self, value: Any) -> str:
-        """Return the tag as it is usually spelled; refuse what is none."""
         text: str = super().clean(value)
         tag = language_tag(text) if text else ""
         if tag is None:
@@ -144,7 +142,6 @@ _MAKERS: dict[Value, Callable[..., forms.Field]] = {
 
 
 def rows_of(group: str) -> tuple[Any, ...]:
-    """Return a group's fields row by row."""
     rows: list[tuple[str, ...]] = []
     for one in OPTIONS.values():
         if one.group == group and one.beside and rows:
@@ -248,11 +245,9 @@ class JobForm(_JobForm):
         )
 
     def clean_speakers(self) -> dict[int, str]:
-        """Return the further speakers' voices by their numbers."""
         return read_speakers(self.cleaned_data["speakers"])
 
     def clean_reference_audio(self) -> bytes | None:
-        """Return the bytes of a clip, if one was chosen."""
         file = self.cleaned_data["reference_audio"]
         return None if file is None else read_clip(file)
 
@@ -261,12 +256,9 @@ class JobForm(_JobForm):
         content, text = cleaned.pop("reference_audio", None), cleaned.pop("reference_text", "")
         if content is None:
             if text.strip() and "reference_audio" not in self.errors:
-                self.add_error(
-                    "reference_audio",
-                    forms.ValidationError(
-                        "Choose the clip in which these words are spoken.", code="clip_required"
-                    ),
-                )
+                sentence = "Choose the clip in which these words are spoken."
+                error = forms.ValidationError(sentence, code="clip_required")
+                self.add_error("reference_audio", error)
             return None
         try:
             return new_clip(content, text)
@@ -275,7 +267,6 @@ class JobForm(_JobForm):
             return None
 
     def clean(self) -> dict[str, Any]:
-        """Look at text, voices and options as a submission would."""
         cleaned = dict(super().clean() or {})
         reference = self._take_reference(cleaned)
         speaks = ("voice", "speakers", "speaker_clips")
@@ -285,26 +276,21 @@ class JobForm(_JobForm):
             self.add_error("voice", forms.ValidationError(sentence, code="voice_required"))
         if not self.errors:
             self.order = _order_of(cleaned, reference)
-            self._check_order()
+            try:
+                Planner(self.user).plan(self.order)
+            except SubmitRejectedError as error:  # name the field that speaks against the whole
+                attr = ".".join((error.attr or "").split(".")[:2])
+                name = attr.partition(".")[0]
+                name = _FIELD_OF.get(attr) or _FIELD_OF.get(name, name)
+                field = name if name in self.fields else None
+                self.add_error(field, forms.ValidationError(str(error), code=error.code))
         return cleaned
-
-    def _check_order(self) -> None:
-        """Name the field that speaks against what is asked for as a whole."""
-        try:
-            check_order(self.order, owner=self.user)
-        except SubmitRejectedError as error:
-            attr = ".".join((error.attr or "").split(".")[:2])
-            name = attr.partition(".")[0]
-            name = _FIELD_OF.get(attr) or _FIELD_OF.get(name, name)
-            field = name if name in self.fields else None
-            self.add_error(field, forms.ValidationError(str(error), code=error.code))
 
     def _post_clean(self) -> None:
         """Build no row from the fields: a submission makes it."""
 
 
 def _order_of(cleaned: dict[str, Any], reference: NewClip | None) -> Order:
-    """Return the order of a form's values."""
     values: dict[str, Any] = {}
     for one in OPTIONS.values():
         if cleaned[one.form_name] not in (None, ""):

@@ -200,7 +200,6 @@ class SpeakerClipsWidget(forms.Widget):
         return False
 
     def get_context(self, name: str, value: Any, attrs: dict[str, Any] | None) -> dict[str, Any]:
-        """Add the rows that were sent, an empty one, and how many there may be."""
         context = super().get_context(name, value, attrs)
         most = most_clips()
         empty = {"number": "", "text": ""}
@@ -225,20 +224,29 @@ class SpeakerClipsField(forms.Field):
         """
         found: dict[int, NewClip] = {}
         errors: list[ValidationError] = []
+
+        def refuse(sentence: str, code: str | None) -> None:
+            errors.append(ValidationError(sentence, code=code))
+
         for place, row in enumerate(value or [], start=1):
-            number = _number_of(row["number"])
-            who = f"row {place}" if number is None else f"speaker {number}"
-            if number is None or number in found:
-                errors.append(_no_speaker(row["number"]))
+            given = row["number"]
+            number = int(given) if re.fullmatch(r"[0-9]{1,4}", given) else 0
+            is_number = 1 <= number <= MAX_SPEAKER_NUMBER
+            if not is_number or number in found:
+                expected = f"Expected speakers' numbers from 1 to {MAX_SPEAKER_NUMBER}, each once"
+                refuse(f"{expected}; found {given[:20]!r}.", "speaker_invalid")
             try:
-                clip = _clip_of(row)
+                if not row["audio"]:
+                    raise ValidationError("Choose a clip for this speaker.", code="clip_required")
+                clip = new_clip(read_clip(row["audio"]), row["text"])
             except ValidationError as error:
-                errors += _said_of(who, error)
+                who = f"Speaker {number}" if is_number else f"Row {place}"
+                refuse(f"{who}: {error.message}", error.code)
                 continue
-            if number is not None:
+            if is_number:
                 found[number] = clip
         if len(value or []) > most_clips():
-            errors.append(_too_many())
+            refuse(f"At most {most_clips()} clips of further speakers are allowed.", "too_many")
         if errors:
             raise ValidationError(errors)
         return found
@@ -247,33 +255,3 @@ class SpeakerClipsField(forms.Field):
 def most_clips() -> int:
     """Return how many clips of further speakers a form can bring beside the first speaker's."""
     return min(MAX_SPEAKERS, settings.DATA_UPLOAD_MAX_NUMBER_FILES) - 1
-
-
-def _number_of(text: str) -> int | None:
-    is_number = re.fullmatch(r"[0-9]{1,4}", text) is not None
-    return int(text) if is_number and 1 <= int(text) <= MAX_SPEAKER_NUMBER else None
-
-
-def _clip_of(row: dict[str, Any]) -> NewClip:
-    if not row["audio"]:
-        raise ValidationError("Choose a clip for this speaker.", code="clip_required")
-    return new_clip(read_clip(row["audio"]), row["text"])
-
-
-def _said_of(who: str, error: ValidationError) -> Iterator[ValidationError]:
-    for one in error.error_list:
-        yield ValidationError(f"{who.capitalize()}: {one.message}", code=one.code)
-
-
-def _no_speaker(given: str) -> ValidationError:
-    return ValidationError(
-        f"Expected speakers' numbers from 1 to {MAX_SPEAKER_NUMBER}, each once; found "
-        f"{given[:20]!r}.",
-        code="speaker_invalid",
-    )
-
-
-def _too_many() -> ValidationError:
-    return ValidationError(
-        f"At most {most_clips()} clips of further speakers are allowed.", code="too_many"
-    )

@@ -1,9 +1,9 @@
-"""Manage jobs in the admin: texts are queued, progress is seen, audio is played."""
+"""Manage jobs in the admin, and what the pages of all work share: live cells, buttons, actions."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from django.contrib import admin, messages
@@ -12,22 +12,143 @@ from django.db.models import F
 from django.db.models.functions import Left
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.template.loader import render_to_string
 from django.urls import reverse
+from django.utils.safestring import SafeString
+from rest_framework import serializers
 
 from synth.accounts.access import visible_jobs
-from synth.admin.cells import COLOURS, WorkAdmin, buttons, job_actions, live_cell, state_context
+from synth.accounts.limits import KeyLimitError
 from synth.admin.job_form import JobForm
 from synth.api.jobs.serializers import file_name_of, has_audio, progress_of
 from synth.jobs.eta import WITHOUT_ETA, etas, hours, real_time_factor
 from synth.jobs.options import OPTIONS, Option, Value
 from synth.jobs.queue_places import queue_positions
 from synth.jobs.removal import delete_job
-from synth.jobs.retry import may_retry
+from synth.jobs.retry import RetryRefusedError, may_retry, retry
 from synth.jobs.submit import submit_job
 from synth.models import Export, ExportCues, RenderJob, Segment
-from synth.transitions.jobs import UNFINISHED
+from synth.transitions.files import pause_job, resume_job
+from synth.transitions.jobs import UNFINISHED, ChangeRefusedError, cancel_job, change_job
 from ttsweb.counted import counted
-from ttsweb.pages.admin_base import BatchFilter, column
+from ttsweb.pages.admin_base import BatchFilter, NounAdmin, column, row_action
+from ttsweb.refusals import SubmitRejectedError
+
+REFUSALS = (
+    SubmitRejectedError,
+    KeyLimitError,
+    RetryRefusedError,
+    ChangeRefusedError,
+    serializers.ValidationError,
+)
+# The colours of badges, which are named after the states of voices; any other state is blue.
+COLOURS = {
+    **dict.fromkeys(("succeeded", "done", "ended"), "ready"),
+    **dict.fromkeys(("failed", "deleted"), "failed"),
+    **dict.fromkeys(
+        ("running", "claimed", "partial", "paused", "sampling", "sampled", "to_approve"), "encoding"
+    ),
+}
+_LABELS = {"pause": "Pause", "resume": "Resume", "close": "Take no more files"}
+
+
+class WorkAdmin(NounAdmin):
+    """The page of a kind of work: a job, a batch, a book, a batch of books."""
+
+    refusals = REFUSALS
+    list_per_page = 50
+    show_full_result_count = False
+    noun = ""  # as the pages' scripts and the live parts call it
+    cell_context: Callable[[Any], dict[str, Any]]  # what the cells and the state of a row show
+
+
+def render_cell(noun: str, part: str, row: Any, context: dict[str, Any]) -> SafeString:
+    """Return a part of `synth/cell.html`, which keeps itself up to date."""
+    context = context | {"noun": noun, "part": part, "row": row}
+    return SafeString(render_to_string("synth/cell.html", context).strip())
+
+
+def live_cell(part: str, title: str = "", ordering: str | None = None) -> Any:
+    @admin.display(description=title or part, ordering=ordering)
+    def shown(page: WorkAdmin, row: Any) -> SafeString:
+        return render_cell(page.noun, part, row, page.cell_context(row))
+
+    return shown
+
+
+def state_context(status: str, share: float, words: list[str], *, is_open: bool) -> dict[str, Any]:
+    """Return what `synth/state.html` shows: badge, bar and words."""
+    return {
+        "status": status.replace("_", " "),
+        "colour": COLOURS.get(status, "pending"),
+        "progress": f"{share:.3f}",  # as text: a page in another language would write a comma
+        "percent": round(100 * share),
+        "words": " · ".join(words),
+        "is_open": is_open,
+    }
+
+
+def buttons(
+    view: str,
+    row: Any,
+    names: Iterable[str],
+    noun: str,
+    missing: str = "segments",
+    kept: str = "Rendered audio is kept",
+) -> list[dict[str, str]]:
+    """Return the buttons of a page: what each says, where it posts to, and what it asks before.
+
+    `view` begins the names of the API's addresses, `missing` is what a retry renders, and `kept`
+    what stays of a `noun` that is stopped.
+    """
+    labels = _LABELS | {
+        "approve": "Approve all samples",
+        "cancel": f"Stop the {noun}",
+        "retry": f"Retry missing {missing}",
+    }
+    question = f"Stop rendering this {noun}? {kept}, and Retry continues from there."
+    return [
+        {
+            "name": name,
+            "label": labels[name],
+            "url": reverse(f"{view}-{name}", args=[row.pk]),
+            "question": question if name == "cancel" else "",
+            "yes": labels["cancel"],
+        }
+        for name in names
+    ]
+
+
+# What can be done with the jobs of chosen rows: label, outcome in words, and the work.
+_ON_JOBS: dict[str, tuple[str, str, Callable[[RenderJob], Any]]] = {
+    "pause_chosen": ("Pause", "paused", lambda job: pause_job(job.pk)),
+    "resume_chosen": ("Resume", "resumed", lambda job: resume_job(job.pk)),
+    "cancel_chosen": ("Cancel", "cancelled", lambda job: cancel_job(job.pk)),
+    "retry_chosen": ("Retry", "queued again", retry),
+    "make_interactive": (
+        "Set interactive priority",
+        "moved to interactive priority",
+        lambda job: change_job(job.pk, {"priority": RenderJob.Priority.INTERACTIVE}),
+    ),
+    "make_bulk": (
+        "Set bulk priority",
+        "moved to bulk priority",
+        lambda job: change_job(job.pk, {"priority": RenderJob.Priority.BULK}),
+    ),
+}
+
+
+def job_actions(
+    *names: str, job_of: Callable[[Any], RenderJob] = lambda row: row
+) -> tuple[Callable[..., None], ...]:
+    """Return actions on the jobs of rows, which `job_of` finds."""
+
+    def made(name: str) -> Callable[..., None]:
+        label, done, work = _ON_JOBS[name]
+        return row_action(name, label, done, lambda row: work(job_of(row)))
+
+    return tuple(map(made, names))
+
 
 SEGMENTS_PER_PAGE = 50  # a book has thousands
 PAGE_PARAMETER = "segments-page"
@@ -47,7 +168,6 @@ def look_up(jobs: Sequence[Any]) -> None:
 
 
 def words_of(job: Any) -> list[str]:
-    """Return how far a job is, and how long it still takes."""
     if not hasattr(job, "place"):
         look_up([job])
     total = job.segments_total
@@ -69,7 +189,6 @@ def words_of(job: Any) -> list[str]:
 
 
 def cell_context(job: RenderJob) -> dict[str, Any]:
-    """Return what the cells of a job and the state on its page show."""
     is_open = job.status in UNFINISHED
     return {
         **state_context(job.status, progress_of(job), words_of(job), is_open=is_open),
@@ -115,25 +234,10 @@ def text_start(text: str) -> str:
     return f"{text[:_START_CHARS].rstrip()}…" if len(text) > _START_CHARS else text
 
 
-def _title(job: Any) -> str:
-    """Return the beginning of the text, or which book it is, or is a sample of."""
-    return text_start(
-        job.text_start or job.book_title or f"Sample of {job.sample_title or 'a book'}"
-    )
-
-
-def _voices(job: RenderJob) -> str:
-    """Return the names of the voices, or that a clip came with the job."""
+def voices_of(job: RenderJob, without_voice: str = "own clip") -> str:
+    """Return the names of the voices; `without_voice` stands for a clip without one."""
     voices = [pinned.version.voice for pinned in job.voices.all()]
-    return ", ".join(voice.name if voice else "own clip" for voice in voices)
-
-
-def _sampling(job: RenderJob) -> str:
-    """Return the numbers that the audio depends on."""
-    return (
-        f"seed {job.seed} · temperature {job.temperature:g} · "
-        f"top_p {job.top_p:g} · top_k {job.top_k}"
-    )
+    return ", ".join(voice.name if voice else without_voice for voice in voices)
 
 
 class ItemsFilter(BatchFilter):
@@ -172,13 +276,24 @@ class RenderJobAdmin(WorkAdmin):
     )  # fmt: skip
 
     short_id = column("job", lambda job: str(job.pk)[:8], "created_at")
-    start = column("text", _title)
+    start = column(  # or which book it is, or is a sample of
+        "text",
+        lambda job: text_start(
+            job.text_start or job.book_title or f"Sample of {job.sample_title or 'a book'}"
+        ),
+    )
     state = live_cell("state", "status", "status")
     progress = live_cell("progress")
     audio = live_cell("audio")
-    voice = column("voice", _voices)
+    voice = column("voice", voices_of)
     options = column("options", options_of)
-    sampling = column("sampling", _sampling)
+    sampling = column(
+        "sampling",
+        lambda job: (
+            f"seed {job.seed} · temperature {job.temperature:g} · "
+            f"top_p {job.top_p:g} · top_k {job.top_k}"
+        ),
+    )
 
     @staticmethod
     def visible(user: Any) -> Any:
@@ -189,12 +304,10 @@ class RenderJobAdmin(WorkAdmin):
         return jobs.prefetch_related("voices__version__voice")
 
     def look_up(self, rows: list[Any]) -> list[Any]:
-        """Return jobs that know where they stand in the queue and when they are done."""
         look_up(rows)
         return rows
 
     def page_context(self, request: HttpRequest, row: RenderJob) -> dict[str, Any]:
-        """Return how far a job is, what can be done, its sound and its segments."""
         may_control = self.has_control_permission(request)
         segments = row.segments.select_related("take", "chapter").order_by(*SEGMENT_ORDER)
         page = Paginator(segments, SEGMENTS_PER_PAGE).get_page(request.GET.get(PAGE_PARAMETER))
@@ -212,7 +325,6 @@ class RenderJobAdmin(WorkAdmin):
         }
 
     def save_model(self, request: HttpRequest, obj: RenderJob, form: Any, change: bool) -> None:
-        """Queue the text as the API would."""
         job, _ = submit_job(form.order, owner=request.user)  # type: ignore[arg-type]  # logged in
         obj.pk = job.pk
         obj.refresh_from_db()
@@ -234,7 +346,6 @@ class RenderJobAdmin(WorkAdmin):
 
 
 def _sound(job: RenderJob) -> dict[str, Any]:
-    """Return what can be heard of a job: its file with its marks, or what is rendered so far."""
     url = reverse("job-audio", args=[job.pk])
     if not has_audio(job):
         can_listen = job.status in UNFINISHED and job.speed == 1

@@ -22,14 +22,14 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
+from synth.admin.job_form import LanguageTagField
 from synth.api.jobs.preview_views import segment_rows
 from synth.api.lexicons import exported
-from synth.jobs.planning import Order, preview_lexicons
+from synth.jobs.planning import Order, Planner
 from synth.lexicons import store
 from synth.lexicons.files import BadLinesError, FileRefusedError, import_entries
 from synth.lexicons.store import MAX_INDEX, check_entry, find_visible_lexicons, may_change
 from synth.models import Lexicon, LexiconEntry
-from synth.text.languages import language_tag
 from synth.text.rules import RuleError
 from ttsweb.counted import counted
 from ttsweb.pages.admin_base import NamedValuesFilter, NounAdmin, column
@@ -46,27 +46,15 @@ else:
 _SHOWN_BAD_LINES = 10
 
 
-class _TaggedForm:
-    """A form with a language tag; `user` is set on the class by the page."""
+class LexiconForm(_LexiconForm):
+    """A lexicon; `user` is set on the class by the page."""
 
     user: AbstractBaseUser
-    cleaned_data: dict[str, Any]
-
-    def clean_language(self) -> str:
-        """Return the tag, spelled the usual way; refuse what is none."""
-        given = self.cleaned_data["language"].strip()
-        tag = language_tag(given) if given else ""
-        if tag is None:
-            raise forms.ValidationError("Expected a language tag such as en, pt-BR or zh-Hant.")
-        return tag
-
-
-class LexiconForm(_TaggedForm, _LexiconForm):
-    """A lexicon."""
 
     class Meta:
         model = Lexicon
         fields = ("name", "scope", "voice", "language", "enabled")
+        field_classes: ClassVar = {"language": LanguageTagField}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -75,7 +63,6 @@ class LexiconForm(_TaggedForm, _LexiconForm):
             field.queryset = visible_voices(self.user)
 
     def clean(self) -> dict[str, Any]:
-        """Hold scope and voice together, and the name against the user's others."""
         values: dict[str, Any] = super().clean() or self.cleaned_data
         scope, voice = values.get("scope"), values.get("voice")
         if scope == Lexicon.Scope.VOICE and voice is None:
@@ -93,7 +80,7 @@ class LexiconForm(_TaggedForm, _LexiconForm):
         return values
 
 
-class EntryForm(_TaggedForm, _EntryForm):
+class EntryForm(_EntryForm):
     """An entry; without an index it comes behind the others."""
 
     index = forms.IntegerField(
@@ -103,6 +90,7 @@ class EntryForm(_TaggedForm, _EntryForm):
     class Meta:
         model = LexiconEntry
         fields = ("index", "find", "say", "kind", "case_sensitive", "language", "enabled")
+        field_classes: ClassVar = {"language": LanguageTagField}
         widgets: ClassVar = {
             "find": UnfoldAdminTextInputWidget,
             "say": UnfoldAdminTextInputWidget,
@@ -121,7 +109,6 @@ class EntryForm(_TaggedForm, _EntryForm):
                 field.strip = False
 
     def clean(self) -> dict[str, Any]:
-        """Refuse a rule that the API would refuse."""
         values: dict[str, Any] = super().clean() or self.cleaned_data
         if self.errors or values.get("DELETE"):
             return values
@@ -209,7 +196,6 @@ class LexiconAdmin(NounAdmin):
         store.save_lexicon(obj, {})
 
     def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
-        """Save the entries as the API would."""
         formset.save(commit=False)
         for entry in formset.deleted_objects:
             store.delete_entry(entry)
@@ -225,11 +211,9 @@ class LexiconAdmin(NounAdmin):
         formset.save_m2m()
 
     def page_context(self, request: HttpRequest, row: Lexicon) -> dict[str, Any]:
-        """Return the form for a file of entries."""
         return {"import_form": ImportForm()}
 
     def export_file(self, request: HttpRequest, pk: uuid.UUID, kind: str) -> HttpResponse:
-        """Download a lexicon as CSV or PLS."""
         if kind not in ("csv", "pls"):
             raise Http404
         return exported(self.find_row(request, pk), kind)
@@ -272,7 +256,7 @@ class LexiconAdmin(NounAdmin):
             text, lexicons = form.cleaned_data["text"], (str(lexicon.pk),)
             order = Order(text=text, lexicons=lexicons, language=lexicon.language)
             try:
-                shown = preview_lexicons(order, owner=lexicon.owner)
+                shown = Planner(lexicon.owner).preview_lexicons(order)
             except SubmitRejectedError as error:
                 form.add_error("text", str(error))
             else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import uuid
 from typing import Any
 
@@ -72,16 +71,6 @@ def _job_link(row: WebhookDelivery) -> str | SafeString:
     return format_html('<a href="{}" class="tts-link">{}</a>', url, row.about)
 
 
-def _answer(row: WebhookDelivery) -> str:
-    """Return the status of the last answer, or why there was none."""
-    return " ".join(filter(None, (str(row.response_status or ""), row.error_code))) or "-"
-
-
-def _next_try(row: WebhookDelivery) -> dt.datetime | None:
-    """Return from when on it is tried again; nothing where it is not."""
-    return row.not_before if row.status == WebhookDelivery.Status.QUEUED else None
-
-
 _resend = row_action(
     "resend_chosen",
     "Send again",
@@ -109,8 +98,16 @@ class WebhookDeliveryAdmin(OwnRowsAdmin):
         ("owner", "job_link"), ("created_at", "finished_at", "give_up_at"), "id", "body",
     )  # fmt: skip
 
-    answer = column("answer", _answer)
-    next_try = column("next attempt", _next_try, "not_before")
+    # The status of the last answer, or why there was none.
+    answer = column(
+        "answer",
+        lambda row: " ".join(filter(None, (str(row.response_status or ""), row.error_code))) or "-",
+    )
+    next_try = column(
+        "next attempt",
+        lambda row: row.not_before if row.status == WebhookDelivery.Status.QUEUED else None,
+        "not_before",
+    )
     job_link = column("job", _job_link)
 
     state = column(
@@ -139,7 +136,6 @@ class EndpointForm(ModelForm):  # type: ignore[type-arg]  # takes none at run ti
         labels = {"url": "URL"}  # noqa: RUF012  # Django reads it
 
     def clean_url(self) -> str:
-        """Refuse a URL to which nothing may be sent."""
         url: str = self.cleaned_data["url"]
         try:
             check_webhook_url(url)
@@ -182,7 +178,6 @@ class WebhookEndpointAdmin(OwnRowsAdmin):
 
 
 def _secret(row: WebhookSecret) -> str:
-    """Return the secret, or why it cannot be read."""
     try:
         return row.secret
     except SecretUnreadableError as error:
@@ -213,7 +208,6 @@ class WebhookSecretAdmin(NounAdmin):
 
 
 def _figures(worker: WorkerStatus) -> str:
-    """Return what the worker counted, in words."""
     shown = (
         f"{name.replace('_', ' ').removesuffix(' bytes')} "
         f"{filesizeformat(value) if name.endswith('_bytes') else value}"
@@ -257,7 +251,6 @@ class ReviewAdmin(NounAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Return the page; its script asks for the rows."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         job_page = reverse("admin:synth_renderjob_change", args=[_ANY_JOB])

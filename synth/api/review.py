@@ -32,7 +32,7 @@ from synth.review.listing import (
     sentence_of,
     to_review,
 )
-from synth.transitions.takes import candidate_of
+from synth.transitions.takes import with_candidate
 from ttsweb.http.api import StrictSerializer
 from ttsweb.http.fields import LookUpMixin, PageSerializer, ShownField
 from ttsweb.http.nouns import ListView, Noun, get_row, operation, read_body
@@ -93,7 +93,7 @@ def reason_of(segment: Any) -> str | None:
 def _takes_of(segment: Segment) -> list[dict[str, Any]]:
     if segment.candidates or segment.take is None:
         return list(segment.candidates)
-    return [candidate_of(segment.take, segment.seed)]
+    return with_candidate([], segment.take, segment.seed)
 
 
 def _is_kept(take: dict[str, Any], segment: Segment) -> bool:

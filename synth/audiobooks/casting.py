@@ -25,7 +25,6 @@ from voices.models import VoiceVersion
 
 MAX_BOOK_CHARS = 20_000_000  # of a book; the longest novels have about ten million
 TITLES = {"opening_credits": "Opening credits", "closing_credits": "Closing credits"}
-CREDITS_IDS = frozenset(name.replace("_", "-") for name in TITLES)
 ACX = "acx"  # the shop's rules for audiobooks ask for both
 
 
@@ -103,9 +102,6 @@ def credits_report(book: BookSource, voices: Sequence[str]) -> tuple[dict[str, s
     return shown, warnings
 
 
-NO_PAUSE = 0
-
-
 @dataclass(frozen=True, slots=True)
 class CastChapter:
     """Hold a chapter's pieces, of which the pauses are kinds; `speakers` are the job's for each."""
@@ -117,7 +113,7 @@ class CastChapter:
 
     @property
     def pause_kinds(self) -> str:
-        """Return a digit for each piece: why there is a pause after it."""
+        """A digit for each piece: why there is a pause after it."""
         return "".join(str(piece.pause_after_ms) for piece in self.pieces)
 
 
@@ -166,13 +162,16 @@ def cast_book(
         )
     stage = Stage(script, order, planner)
     cast = [stage.cast(chapter) for chapter in script.chapters]
-    if book_credits is not None:
+    if book_credits is not None:  # once all who speak are known
+        named = [one.voice.name for _, one in sorted(stage.versions.items()) if one.voice]
         opening, closing = (
             [stage.cast(chapter)] if chapter is not None else []
-            for chapter in stage.credits(book_credits)
+            for chapter in [
+                book_credits.chapter(field, list(dict.fromkeys(named))) for field in TITLES
+            ]
         )
         cast = [*opening, *cast, *closing]
-    cast[-1] = replace(cast[-1], pieces=_with_last_pause(cast[-1].pieces, NO_PAUSE))
+    cast[-1] = replace(cast[-1], pieces=_with_last_pause(cast[-1].pieces, 0))
     num_segments = sum(len(one.pieces) for one in cast)
     job = planner.row(order, "", stage.language, num_segments)
     job.kind = RenderJob.Kind.BOOK
@@ -180,11 +179,7 @@ def cast_book(
 
 
 def narrating_versions(order: Order, planner: Planner) -> dict[int, VoiceVersion]:
-    """Return who speaks by the numbers of `voices`; number 0 reads the book.
-
-    Raises:
-        SubmitRejectedError: voice_*.
-    """
+    """Return who speaks by the numbers of `voices`; number 0 reads the book. Raises voice_*."""
     wanted, references = speakers_of(order)
     if references:
         raise SubmitRejectedError(
@@ -201,11 +196,7 @@ class Stage:
     """Give each passage its voice and cut it; roles get their speakers as they come."""
 
     def __init__(self, script: Script, order: Order, planner: Planner) -> None:
-        """Set the stage with those who speak by numbers.
-
-        Raises:
-            SubmitRejectedError: voice_*.
-        """
+        """Set the stage with those who speak by numbers; raises voice_*."""
         self.order, self.planner = order, planner
         self.versions = narrating_versions(order, planner)
         self.roles = dict.fromkeys(self.versions, "") | {0: str(RoleKind.NARRATOR)}
@@ -243,16 +234,6 @@ class Stage:
             )
         pieces = _with_last_pause(pieces, PAUSE_KINDS.chapter)
         return CastChapter(chapter, pieces, speakers, chars)
-
-    def credits(self, wanted: BookCredits) -> list[SpokenChapter | None]:
-        """Return the chapters of the credits, once all who speak are known.
-
-        Raises:
-            SubmitRejectedError: credits_incomplete.
-        """
-        named = [one.voice.name for _, one in sorted(self.versions.items()) if one.voice]
-        voices = list(dict.fromkeys(named))
-        return [wanted.chapter(field, voices) for field in TITLES]
 
     def _reader(self, chapter: SpokenChapter) -> int:
         """Return the job's speaker for the voice that a chapter names."""
@@ -311,7 +292,13 @@ class Stage:
                 f"The book was not started: cutting the chapter {chapter.title!r} into "
                 "segments would lose some of its text. Please report this as a defect.",
             )
-        _check_speakers(chapter, pieces, roles)
+        if unknown := sorted({piece.speaker for piece in pieces} - set(roles)):
+            raise SubmitRejectedError(
+                "speaker_unknown",
+                f"The chapter {chapter.title!r} has a tag for speaker {unknown[0]}, who has no "
+                "voice; give one in `voices`.",
+                attr="voices",
+            )
         spoken = self._lexicons.speak(
             pieces,
             language=language,
@@ -322,29 +309,14 @@ class Stage:
             normalise=self.order.normalise,
             pauses=PAUSE_KINDS,
         )
-        if passage.gap == "heading":
-            spoken = [_with_numerals(piece, language) for piece in spoken]
+        if passage.gap == "heading":  # numerals are said, unless a lexicon says it otherwise
+            spoken = [
+                replace(piece, spoken_text=say_numerals(piece.text, language))
+                if piece.spoken_text == piece.text
+                else piece
+                for piece in spoken
+            ]
         return spoken, chars
-
-
-def _check_speakers(
-    chapter: SpokenChapter, pieces: Sequence[Piece], roles: Mapping[int, int]
-) -> None:
-    unknown = sorted({piece.speaker for piece in pieces} - set(roles))
-    if unknown:
-        raise SubmitRejectedError(
-            "speaker_unknown",
-            f"The chapter {chapter.title!r} has a tag for speaker {unknown[0]}, who has no "
-            "voice; give one in `voices`.",
-            attr="voices",
-        )
-
-
-def _with_numerals(piece: Piece, language: str) -> Piece:
-    """Return a heading's piece with its numerals said, unless a lexicon says it otherwise."""
-    if piece.spoken_text != piece.text:
-        return piece
-    return replace(piece, spoken_text=say_numerals(piece.text, language))
 
 
 def _with_last_pause(pieces: Sequence[Piece], kind: int) -> list[Piece]:

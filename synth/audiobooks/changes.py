@@ -12,8 +12,8 @@ from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 
 from synth.audiobooks.casting import check_voices
-from synth.audiobooks.plans import figures_of, load_book, load_plan, plan_of
-from synth.audiobooks.start import PLAN_UNFIT, character_unknown, check_startable
+from synth.audiobooks.plans import figures_of, load_book, plan_of
+from synth.audiobooks.start import book_gone, character_unknown, check_startable, stored_plan
 from synth.books.book import StoredBookError, image_size
 from synth.books.cast import Casting
 from synth.books.plan import Plan
@@ -39,16 +39,7 @@ def read_plan(book: BookSource) -> Plan:
     """
     if book.state != BookSource.State.PLANNED:
         check_startable(book)
-    try:
-        return load_plan(book)
-    except PlanEditError as error:  # another version of the program reads the book otherwise
-        raise SubmitRejectedError(
-            error.code,
-            f"The edits of the plan no longer fit the book; send `reset` to remove them. {error}",
-            case=PLAN_UNFIT,
-        ) from error
-    except (FileNotFoundError, StoredBookError) as error:
-        raise book_gone() from error
+    return stored_plan(book)
 
 
 def edit_plan(
@@ -86,8 +77,7 @@ def edit_plan(
             attr="edits",
         )
     try:
-        source = load_book(book)
-        plan = plan_of(source, book.policies, both)
+        plan = plan_of(load_book(book), book.policies, both)
     except PlanEditError as error:
         raise SubmitRejectedError(error.code, error.message, attr="edits") from error
     except (FileNotFoundError, StoredBookError) as error:
@@ -119,21 +109,11 @@ def edit_plan(
     return plan
 
 
-def book_gone() -> SubmitRejectedError:
-    """Return the error for a book whose stored parts cannot be read any more."""
-    return SubmitRejectedError(
-        "book_gone", "The text of this book is no longer stored; upload the book again."
-    )
-
-
 def _changed() -> SubmitRejectedError:
     return SubmitRejectedError(
         "plan_changed",
         "Somebody else changed the plan meanwhile; get the plan again, then repeat your change.",
     )
-
-
-_CHUNK = 2000
 
 
 def set_pauses(book: BookSource, changes: Mapping[str, int | None]) -> None:
@@ -147,7 +127,13 @@ def set_pauses(book: BookSource, changes: Mapping[str, int | None]) -> None:
     """
     job = book.job
     if job is None:
-        if change_options(book.pk, lambda options: _with_pauses(options, changes)):
+
+        def change(options: Mapping[str, Any]) -> dict[str, Any]:
+            pauses = _with_changes(options.get("pauses", {}), changes)
+            rest = {name: value for name, value in options.items() if name != "pauses"}
+            return rest | ({"pauses": pauses} if pauses else {})
+
+        if change_options(book.pk, change):
             return
         job = RenderJob.objects.filter(book=book.pk).first()  # it was started in this moment
         if job is None:
@@ -166,13 +152,6 @@ def set_pauses(book: BookSource, changes: Mapping[str, int | None]) -> None:
         job = found
 
 
-def _with_pauses(options: Mapping[str, Any], changes: Mapping[str, int | None]) -> dict[str, Any]:
-    """Return the options that the job will get."""
-    pauses = _with_changes(options.get("pauses", {}), changes)
-    rest = {name: value for name, value in options.items() if name != "pauses"}
-    return rest | ({"pauses": pauses} if pauses else {})
-
-
 def _lengths(book: BookSource, job: RenderJob, by_kind: tuple[int, ...]) -> dict[int, list[int]]:
     """Return the segments whose pause changes, by its new length.
 
@@ -183,7 +162,7 @@ def _lengths(book: BookSource, job: RenderJob, by_kind: tuple[int, ...]) -> dict
     rows = Segment.objects.filter(job=job.pk).order_by()
     names = ("pk", "chapter__index", "index", "pause_after_ms")
     found: dict[int, list[int]] = defaultdict(list)
-    for pk, chapter, index, so_far in rows.values_list(*names).iterator(chunk_size=_CHUNK):
+    for pk, chapter, index, so_far in rows.values_list(*names).iterator(chunk_size=2000):
         known = kinds[chapter] if chapter < len(kinds) else ""
         if index >= len(known):
             raise SubmitRejectedError(
@@ -226,11 +205,9 @@ class CoverLimitHandler(LimitHandler):
     code = "cover_too_large"
 
     def max_bytes(self) -> int:
-        """Return how many bytes a cover may have."""
         return MAX_COVER_BYTES
 
     def sentence(self) -> str:
-        """Say that the cover is too large."""
         return f"The cover is too large: at most {MAX_COVER_BYTES} bytes are allowed."
 
 

@@ -84,15 +84,16 @@ def expected_reuse(book: BookSource, plan: Plan) -> Reuse | None:
             return None
         voices[speaker] = found
     pieces = list(_keys(job, cast, voices, engines))
-    every = itertools.chain.from_iterable(one.keys for one in pieces)
-    known = set() if _is_unused(stage.versions.values()) else _known(every)
+    known: set[str] = set()
+    # Where nothing was ever spoken by these versions there is nothing to look for.
+    if JobVoice.objects.filter(version__in=list(stage.versions.values())).exists():
+        known = _known(itertools.chain.from_iterable(one.keys for one in pieces))
     chars = sum(one.chars for one in pieces)
     spoken_before = [one.chars for one in pieces if not known.isdisjoint(one.keys)]
     scale = _chars_of(script.chapters) / max(1, _chars_of(chapters))
-    reused = len(spoken_before)
     return Reuse(
         round(len(pieces) * scale),
-        round(reused * scale),
+        round(len(spoken_before) * scale),
         sum(spoken_before) / chars if chars else 0.0,
     )
 
@@ -134,11 +135,6 @@ def _keys(
             spec = RenderSpec(text, sampling=sampling)
             keys = [content_key(spec, engine, voices[speaker]) for engine in engines]
             yield _Spoken(keys, len(text))
-
-
-def _is_unused(versions: Iterable[VoiceVersion]) -> bool:
-    """Say whether nothing was ever spoken by these versions: then there is nothing to look for."""
-    return not JobVoice.objects.filter(version__in=list(versions)).exists()
 
 
 def _known(keys: Iterable[str]) -> set[str]:

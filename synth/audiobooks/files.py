@@ -17,9 +17,9 @@ from synth.accounts.limits import check_room
 from synth.audiobooks.plans import title_of
 from synth.books.file_names import numbered_name, safe_name
 from synth.formats import BOOK_FILES, BOOK_FORMATS, CHAPTER_FORMATS
-from synth.jobs.idempotency import check_digest
 from synth.jobs.orders import check_file_options
 from synth.jobs.removal import drop_book_files, lock_jobs
+from synth.jobs.submit import check_digest
 from synth.models import ApiKey, BookFile, BookSource, JobVoice, RenderJob, Segment
 from synth.transitions.files import MOST_FILES, TooManyFilesError, ask_for_file
 from synth.transitions.jobs import UNFINISHED
@@ -63,24 +63,25 @@ def full_options(kind: str, asked: dict[str, Any], book: BookSource) -> dict[str
     Raises:
         SubmitRejectedError: loudness_unfit, sample_rate_unfit, bit_rate_unfit.
     """
-    assert book.job is not None
+    job = book.job
+    assert job is not None
     preset = asked.get("preset") or preset_of(book)
     form = asked.get("format") or _usual_format(kind, preset, book)
-    found: dict[str, Any] = {}
-    is_own_form = audio_format(kind, form) == book.job.format
-    for name in TAKES[kind]:
-        if name == "format":
-            found[name] = form
-        elif name == "preset":
-            found[name] = preset
-        elif name == "loudness":
-            found[name] = _loudness(asked, preset, book.job)
-        elif name in ("bit_rate", "sample_rate"):
-            found[name] = asked.get(name, getattr(book.job, name) if is_own_form else None)
-        elif name == "minutes":
-            found[name] = float(asked.get(name, SAMPLE_MINUTES))
-        else:
-            found[name] = asked.get(name, first_chapter(book) if kind == Kind.SAMPLE else None)
+    loudness = asked.get("loudness", job.loudness if "preset" not in asked else None)
+    if preset == "acx":
+        check_loudness(preset, asked.get("loudness"))
+        loudness = None
+    is_own_form = audio_format(kind, form) == job.format
+    usual: dict[str, Any] = {
+        "format": form,
+        "preset": preset,
+        "loudness": None if loudness is None else float(loudness),
+        "bit_rate": asked.get("bit_rate", job.bit_rate if is_own_form else None),
+        "sample_rate": asked.get("sample_rate", job.sample_rate if is_own_form else None),
+        "minutes": float(asked.get("minutes", SAMPLE_MINUTES)),
+        "chapter": asked.get("chapter", first_chapter(book) if kind == Kind.SAMPLE else None),
+    }
+    found = {name: usual[name] for name in TAKES[kind]}
     check_file_options(audio_format(kind, form), found.get("sample_rate"), found.get("bit_rate"))
     return found
 
@@ -118,16 +119,6 @@ def _usual_format(kind: str, preset: str, book: BookSource) -> str | None:
     if kind == Kind.REPORT and preset == "acx":
         return "mp3"  # what that shop takes
     return "m4b" if kind in FORMATS else None
-
-
-def _loudness(asked: dict[str, Any], preset: str, job: RenderJob) -> float | None:
-    """Return the target that was asked for; the job's holds unless a preset was named."""
-    if preset == "acx":
-        check_loudness(preset, asked.get("loudness"))
-        return None
-    usual = job.loudness if "preset" not in asked else None
-    found = asked.get("loudness", usual)
-    return None if found is None else float(found)
 
 
 def check_loudness(preset: str | None, loudness: float | None) -> None:
@@ -219,15 +210,9 @@ def content_of(book: BookSource, job: RenderJob) -> BookContent:
             if status == Segment.Status.DONE:
                 digest.update(f"{take} {pause}\n".encode())
                 speakers.add(speaker)
-        chapters.append(
-            ChapterContent(
-                index,
-                titles.get(index, ""),
-                is_open,
-                digest.hexdigest() if speakers else "",
-                is_levelled=bool(speakers - narrating),
-            )
-        )
+        made_of = digest.hexdigest() if speakers else ""
+        is_levelled = bool(speakers - narrating)
+        chapters.append(ChapterContent(index, titles.get(index, ""), is_open, made_of, is_levelled))
     return BookContent(base, chapters)
 
 
@@ -336,7 +321,8 @@ def request_file(
     content = content_of(book, job)
     check_content(content, job, options.get("chapter"), partial=partial)
     digest = digest_of(options)
-    if not BookFile.objects.filter(job=job, kind=kind, options_digest=digest).exists():
+    same = BookFile.objects.filter(job=job, kind=kind, options_digest=digest)
+    if not same.exists():
         with transaction.atomic():
             check_room(api_key)
     try:
@@ -344,6 +330,7 @@ def request_file(
             lock_jobs(RenderJob.objects.filter(pk=job.pk))  # of two with one key the other waits
             if (known := made_before(job.pk, request_key)) is not None:
                 return known, True
+            done = same.filter(status=BookFile.Status.DONE).values_list("pk", "key")
             row = ask_for_file(
                 job.pk,
                 kind,
@@ -351,7 +338,7 @@ def request_file(
                 options_digest=digest,
                 content_digest=content.digest(options.get("chapter")),
                 is_partial=partial,
-                gone=_gone(job, kind, digest),
+                gone=next((pk for pk, key in done if not default_storage.exists(key)), None),
             )
             if row is not None:
                 note_key(row, request_key)
@@ -400,14 +387,6 @@ def check_content(
         f"Some of the text is not rendered yet.{hint}",
         retry_after=POLL_SECONDS,
     )
-
-
-def _gone(job: RenderJob, kind: str, digest: str) -> Any:
-    """Return the id of a file whose object the storage has lost; None of any other."""
-    row = BookFile.objects.filter(job=job.pk, kind=kind, options_digest=digest).first()
-    if row is None or row.status != BookFile.Status.DONE or default_storage.exists(row.key):
-        return None
-    return row.pk
 
 
 def delete_file(row: BookFile) -> None:

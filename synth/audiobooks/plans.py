@@ -105,7 +105,7 @@ def script_of(plan: Plan, casting: Casting | None = None) -> Script:
     chapters = tuple(
         SpokenChapter(
             id=chapter.id,
-            title=_as_kept(chapter.title),
+            title=writable(chapter.title),
             passages=tuple(passages),
             source_chars=chapter.spoken_source_chars,
             voice=chapter.voice,
@@ -118,26 +118,16 @@ def script_of(plan: Plan, casting: Casting | None = None) -> Script:
     return Script(chapters, plan.source_chars, skipped, casting or Casting())
 
 
-def _as_kept(text: str) -> str:
+def writable(text: str) -> str:
     """Return a text as databases take it."""
     return text.replace("\0", "").encode("utf-8", "replace").decode()
 
 
 METADATA_LISTS = ("authors", "narrators", "genres")
 METADATA_FIELDS = (
-    "title",
-    "subtitle",
-    "authors",
-    "narrators",
-    "series",
-    "series_index",
-    "publisher",
-    "date",
-    "description",
-    "genres",
-    "language",
-    "rights",
-)
+    "title", "subtitle", "authors", "narrators", "series", "series_index", "publisher", "date",
+    "description", "genres", "language", "rights",
+)  # fmt: skip
 
 
 def changed(metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,17 +158,14 @@ def metadata_of_file(book: BookSource) -> dict[str, Any]:
     if not book.book_key:
         return found
     metadata = load_book(book).metadata
-    found |= {
-        "title": metadata.title or book.filename,
-        "subtitle": metadata.subtitle,
-        "authors": list(metadata.authors),
-        "series": metadata.series,
-        "series_index": metadata.series_index,
-        "publisher": metadata.publisher,
-        "date": metadata.date,
-        "description": metadata.description,
-        "genres": list(metadata.subjects),
-        "language": metadata.language,
-        "rights": metadata.rights,
+    found = {
+        name: getattr(metadata, "subjects" if name == "genres" else name)
+        for name in METADATA_FIELDS
+        if name != "narrators"
     }
-    return {name: value for name, value in found.items() if value}
+    found["title"] = metadata.title or book.filename
+    return {
+        name: list(value) if name in METADATA_LISTS else value
+        for name, value in found.items()
+        if value
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -31,7 +31,6 @@ class ChapterProof:
 
     @property
     def text_chars(self) -> int:
-        """Return the characters of all segments."""
         return self.done_chars + self.failed_chars + self.open_chars
 
 
@@ -48,9 +47,9 @@ def proof_of(book: BookSource) -> dict[str, Any]:
     Two sums are checked, of characters that are no blanks: those of the book are in a chapter or
     skipped for a reason, and those of each chapter's text are in its segments.
     """
-    counted = _count(book.job_id) if book.job_id is not None else {}
+    found = _count(book.job_id) if book.job_id is not None else {}
     chapters = [
-        _chapter(index, planned, counted.get(index, ChapterProof()))
+        _chapter(index, planned, found.get(index, ChapterProof()))
         for index, planned in enumerate(book.started.get("chapters", []))
     ]
     sums = {
@@ -132,44 +131,24 @@ def _chapter(index: int, planned: dict[str, Any], counted: ChapterProof) -> dict
 
 def _count(job_id: uuid.UUID) -> dict[int, ChapterProof]:
     """Return what became of each chapter's segments, by the chapter's place."""
-    found: dict[int, ChapterProof] = {}
-    for row in _rows(job_id):
-        chapter = found.setdefault(row.chapter, ChapterProof())
-        chars = count_chars(row.text)
+    found: dict[int, ChapterProof] = defaultdict(ChapterProof)
+    rows = Segment.objects.filter(job=job_id).order_by("pk").values_list(
+        "pk", "chapter__index", "text", "spoken_text", "status", "is_hand_picked",
+        "take__audio_seconds", "take__quality_flags",
+    )  # fmt: skip
+    for pk, index, text, spoken_text, status, is_hand_picked, seconds, flags in rows.iterator(
+        chunk_size=1000
+    ):
+        chapter, chars = found[index], count_chars(text)
         chapter.segments += 1
-        if row.status == Segment.Status.DONE and row.seconds is not None:
+        if status == Segment.Status.DONE and seconds is not None:
             chapter.done_chars += chars
-            if _is_short(row):
-                chapter.short.append(row.pk)
-        elif row.status in _ENDED_SEGMENTS:
+            # A take that cannot hold its text; one that a person chose is taken as good.
+            is_short = seconds < count_chars(spoken_text) / MOST_CHARS_PER_SECOND
+            if not is_hand_picked and (is_short or TOO_SHORT in (flags or [])):
+                chapter.short.append(pk)
+        elif status in _ENDED_SEGMENTS:
             chapter.failed_chars += chars
         else:
             chapter.open_chars += chars
     return found
-
-
-class _Row(NamedTuple):
-    pk: int
-    chapter: int
-    text: str
-    spoken_text: str
-    status: str
-    is_hand_picked: bool
-    seconds: float | None
-    flags: list[str] | None
-
-
-def _rows(job_id: uuid.UUID) -> Iterator[_Row]:
-    rows = Segment.objects.filter(job=job_id).order_by("pk")
-    names = ("pk", "chapter__index", "text", "spoken_text", "status", "is_hand_picked")
-    values = rows.values_list(*names, "take__audio_seconds", "take__quality_flags")
-    for value in values.iterator(chunk_size=1000):
-        yield _Row(*value)
-
-
-def _is_short(row: _Row) -> bool:
-    """Say whether a take cannot hold its text; one that a person chose is taken as good."""
-    if row.is_hand_picked or row.seconds is None:
-        return False
-    least = count_chars(row.spoken_text) / MOST_CHARS_PER_SECOND
-    return row.seconds < least or TOO_SHORT in (row.flags or [])

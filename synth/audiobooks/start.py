@@ -12,6 +12,7 @@ from synth.audiobooks.casting import CastBook, cast_book, credits_of
 from synth.audiobooks.plans import Script, load_plan, script_of
 from synth.books.book import StoredBookError
 from synth.books.cast import Casting
+from synth.books.plan import Plan
 from synth.books.plan_cast import unknown_characters
 from synth.books.plan_edits import PlanEditError
 from synth.jobs.options import COLUMNS
@@ -29,8 +30,6 @@ BOOKS_AT_ONCE = 20
 # What another try makes good by itself.
 _LATER = ("voice_not_ready", "plan_changed", "book_not_planned")
 _DONE = ("book_started", "book_not_found")
-
-
 PLAN_UNFIT = "plan_unfit"  # what the plan says, and no request: another release may have made it
 
 
@@ -59,7 +58,9 @@ def start_book(
     try:
         # Of two that start it at once the second one ends before its many rows are written.
         return write_cast(
-            cast, lambda: begin_book(book, cast.job, _started(cast, script)), api_key=api_key
+            cast,
+            lambda: begin_book(book, cast.job, _plan_as_started(cast, script)),
+            api_key=api_key,
         )
     except ChangedMeanwhileError:
         found = BookSource.objects.filter(pk=book.pk).first()
@@ -82,19 +83,7 @@ def read_script(book: BookSource) -> Script:
         SubmitRejectedError: book_gone, book_text_lost, character_unknown, and those of
             `PlanEditError`.
     """
-    casting = Casting.of(book.casting)
-    try:
-        plan = load_plan(book)
-    except (FileNotFoundError, StoredBookError) as error:
-        raise SubmitRejectedError(
-            "book_gone", "The text of this book is no longer stored; upload the book again."
-        ) from error
-    except PlanEditError as error:  # another version of the program reads the book otherwise
-        raise SubmitRejectedError(
-            error.code,
-            f"The edits of the plan no longer fit the book; send `reset` to remove them. {error}",
-            case=PLAN_UNFIT,
-        ) from error
+    casting, plan = Casting.of(book.casting), stored_plan(book)
     if unknown := unknown_characters(plan, casting):
         raise character_unknown(unknown[0], case=PLAN_UNFIT)
     script = script_of(plan, casting)
@@ -105,6 +94,31 @@ def read_script(book: BookSource) -> Script:
             "text. Please report this as a defect.",
         )
     return script
+
+
+def stored_plan(book: BookSource) -> Plan:
+    """Return the plan of a planned book as it stands.
+
+    Raises:
+        SubmitRejectedError: book_gone, and those of `PlanEditError`.
+    """
+    try:
+        return load_plan(book)
+    except (FileNotFoundError, StoredBookError) as error:
+        raise book_gone() from error
+    except PlanEditError as error:  # another version of the program reads the book otherwise
+        raise SubmitRejectedError(
+            error.code,
+            f"The edits of the plan no longer fit the book; send `reset` to remove them. {error}",
+            case=PLAN_UNFIT,
+        ) from error
+
+
+def book_gone() -> SubmitRejectedError:
+    """Return the error for a book whose stored parts cannot be read any more."""
+    return SubmitRejectedError(
+        "book_gone", "The text of this book is no longer stored; upload the book again."
+    )
 
 
 def character_unknown(name: str, *, case: str = "") -> SubmitRejectedError:
@@ -221,7 +235,7 @@ def write_cast(
     return cast.job
 
 
-def _started(cast: CastBook, script: Script) -> Mapping[str, Any]:
+def _plan_as_started(cast: CastBook, script: Script) -> Mapping[str, Any]:
     """Return what the proof of completeness needs of the plan."""
     return {
         "spine_chars": script.spine_chars,

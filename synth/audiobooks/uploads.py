@@ -18,10 +18,11 @@ from django.db.models import Q
 
 from synth.accounts.limits import check_upload_bytes
 from synth.audiobooks.casting import check_voices
+from synth.audiobooks.plans import writable
 from synth.audiobooks.start import order_from
-from synth.jobs.idempotency import make_once
 from synth.jobs.orders import check_options, speakers_of
 from synth.jobs.removal import delete_job, lock_jobs
+from synth.jobs.submit import make_once
 from synth.models import ApiKey, BookSource, RenderJob
 from ttsweb.refusals import SubmitRejectedError
 from ttsweb.work import Kind, enqueue
@@ -150,5 +151,5 @@ def _digest(file: UploadedFile[bytes]) -> str:
 
 def _name_of(file: UploadedFile[bytes]) -> str:
     """Return the file's own name, as databases take it."""
-    name = PurePosixPath((file.name or "book").replace("\\", "/")).name.replace("\0", "")
-    return name.encode("utf-8", "replace").decode()[-MAX_NAME_CHARS:] or "book"
+    name = PurePosixPath((file.name or "book").replace("\\", "/")).name
+    return writable(name)[-MAX_NAME_CHARS:] or "book"

@@ -15,7 +15,7 @@ from django.db.models.functions import Length
 from synth.accounts.limits import KeyLimitError, check_job
 from synth.audiobooks.uploads import delete_book
 from synth.batches.figures import kept_of
-from synth.batches.states import SAMPLED, jobs_of, with_state
+from synth.batches.states import SAMPLED, job_ids, with_state
 from synth.jobs.removal import ITEMS_AT_ONCE, delete_jobs, drop_exports
 from synth.jobs.retry import RetryRefusedError
 from synth.jobs.retry import retry as retry_job
@@ -42,12 +42,12 @@ _AGAIN = (RenderJob.Status.FAILED, RenderJob.Status.PARTIAL, RenderJob.Status.CA
 
 def pause(batch: Batch) -> None:
     """Pause a batch; what is being rendered at this moment is kept."""
-    transitions.pause_batch(batch.pk, _jobs(batch))
+    transitions.pause_batch(batch.pk, job_ids(batch.pk))
 
 
 def resume(batch: Batch) -> None:
     """Go on with a paused batch; books that somebody paused before stay paused."""
-    transitions.resume_batch(batch.pk, _jobs(batch))
+    transitions.resume_batch(batch.pk, job_ids(batch.pk))
 
 
 def cancel(batch: Batch) -> None:
@@ -55,12 +55,12 @@ def cancel(batch: Batch) -> None:
     if batch.kind == Batch.Kind.TEXTS:
         cancel_texts(batch.pk)
     elif transitions.cancel_book_batch(batch.pk):
-        transitions.cancel_jobs(_jobs(batch))
+        transitions.cancel_jobs(job_ids(batch.pk))
 
 
 def reprioritise(batch: Batch, priority: str) -> None:
     """Give a batch and its unfinished books another priority."""
-    transitions.reprioritise_batch(batch.pk, priority, PRIORITIES[priority], _jobs(batch))
+    transitions.reprioritise_batch(batch.pk, priority, PRIORITIES[priority], job_ids(batch.pk))
 
 
 def approve(batch: Batch, book_ids: Sequence[uuid.UUID] | None = None) -> None:
@@ -108,9 +108,8 @@ def retry(batch: Batch, *, api_key: ApiKey | None = None) -> int:
         RetryRefusedError: batch_not_ended, voice_deleted, nothing_to_retry; of books, why the
             first of them cannot be.
     """
-    if batch.kind == Batch.Kind.TEXTS:
-        return _retry_texts(batch, api_key)
-    return _retry_books(batch, api_key)
+    is_of_texts = batch.kind == Batch.Kind.TEXTS
+    return (_retry_texts if is_of_texts else _retry_books)(batch, api_key)
 
 
 def delete(batch: Batch) -> None:
@@ -128,9 +127,8 @@ def delete(batch: Batch) -> None:
         transitions.cancel_book_batch(batch.pk)
         books = BookSource.objects.filter(batch_entry__batch=batch).order_by("pk")
         for book_id in list(books.values_list("pk", flat=True)):
-            found = BookSource.objects.filter(pk=book_id).first()
-            if found is not None:
-                delete_book(found)
+            for book in BookSource.objects.filter(pk=book_id):  # unless it is gone meanwhile
+                delete_book(book)
     with transaction.atomic():
         drop_exports(Export.objects.filter(batch=batch.pk))
         Batch.objects.filter(pk=batch.pk).delete()
@@ -150,32 +148,20 @@ def _retry_books(batch: Batch, api_key: ApiKey | None) -> int:
     except KeyLimitError:
         if not count:
             raise
-    if batch.cancelled_at is not None:
-        count += _number_never_started(batch)
+    if batch.cancelled_at is not None:  # those that were never started begin by themselves
+        entries = BatchEntry.objects.filter(batch=batch, book__job__isnull=True)
+        count += with_state(entries).filter(state="cancelled").count()
     if count:
-        _reopen(batch.pk)
+        with transaction.atomic():
+            found = Batch.objects.select_for_update().filter(pk=batch.pk).first()
+            if found is not None:
+                transitions.reopen_batch(batch.pk)
+                Batch.objects.filter(pk=batch.pk).update(report=kept_of(found.report))
         return count
     raise refused or RetryRefusedError(
         "nothing_to_retry",
         "There is nothing to retry: the books of this batch that failed would fail again.",
     )
-
-
-def _reopen(batch_id: uuid.UUID) -> None:
-    with transaction.atomic():
-        found = Batch.objects.select_for_update().filter(pk=batch_id).first()
-        if found is not None:
-            transitions.reopen_batch(batch_id)
-            Batch.objects.filter(pk=batch_id).update(report=kept_of(found.report))
-
-
-def _number_never_started(batch: Batch) -> int:
-    entries = BatchEntry.objects.filter(batch=batch, book__job__isnull=True)
-    return with_state(entries).filter(state="cancelled").count()
-
-
-def _jobs(batch: Batch) -> list[uuid.UUID]:
-    return list(jobs_of(batch.pk).order_by().values_list("pk", flat=True))
 
 
 def _retry_texts(batch: Batch, api_key: ApiKey | None) -> int:

@@ -14,6 +14,7 @@ from django.db.models import Max
 
 from synth.api.batches.requests import SKIP, ManifestEntrySerializer, last_part
 from synth.api.books.options import BookFormSerializer
+from synth.audiobooks.plans import writable
 from synth.audiobooks.start import order_from
 from synth.batches import entries as limits
 from synth.batches.entries import (
@@ -21,41 +22,28 @@ from synth.batches.entries import (
     BadEntryError,
     Entry,
     ItemError,
+    bad_entry,
     entries_rejected,
-    errors_of,
     listed_errors,
     read_fields,
     too_many,
     with_defaults,
 )
-from synth.jobs.idempotency import make_once
 from synth.jobs.orders import check_options, speakers_of
+from synth.jobs.submit import make_once
 from synth.models import PRIORITIES, ApiKey, Batch, BatchEntry
 from synth.transitions.book_batches import advance_on_commit
 from synth.webhooks.endpoints import check_webhook_url
 from ttsweb import leases
-from ttsweb.counted import counted
-from ttsweb.http.api import ApiProblem
 from ttsweb.refusals import SubmitRejectedError
 from voices.access import find_voice
 
 
-@dataclass(frozen=True)
-class GoodEntry:
-    """Hold an entry that may be made: its file, its options as they were sent, its metadata."""
-
-    index: int
-    line: int | None
-    filename: str
-    options: dict[str, Any]
-    metadata: dict[str, Any]
-
-
 @dataclass
 class CheckedEntries:
-    """Hold what the entries of a request have become."""
+    """Hold what the entries of a request have become: unsaved rows, or what is wrong with them."""
 
-    good: list[GoodEntry] = field(default_factory=list)
+    good: list[BatchEntry] = field(default_factory=list)
     bad: list[BadEntry] = field(default_factory=list)
 
 
@@ -75,23 +63,10 @@ def check_entries(
     found = CheckedEntries()
     for entry in entries:
         try:
-            if entry.error is not None:
-                raise BadEntryError([entry.error])
             found.good.append(checker.check(entry))
         except (SubmitRejectedError, BadEntryError) as error:
-            found.bad.append(BadEntry(entry, errors_of(error)))
+            found.bad.append(bad_entry(entry, error))
     return found
-
-
-def rejected(bad: Sequence[BadEntry], num_entries: int) -> ApiProblem:
-    """Return the answer that names what is wrong with which entries."""
-    entries = counted(num_entries, "entry", "entries")
-    return entries_rejected(
-        "book_batch_entries_invalid",
-        f"{len(bad)} of {entries} are invalid, so nothing was created",
-        "Correct these entries, or send on_error=skip to create the others.",
-        listed_errors(bad, Batch.Kind.BOOKS),
-    )
 
 
 class _Checker:
@@ -105,32 +80,30 @@ class _Checker:
         self._places: dict[str, str] = dict.fromkeys(taken, "an earlier entry")
         self._voices: dict[str, SubmitRejectedError | None] = {}
 
-    def check(self, entry: Entry) -> GoodEntry:
-        """Return an entry that may be made.
+    def check(self, entry: Entry) -> BatchEntry:
+        """Return the row of an entry that may be made, with its options as they were sent.
 
         Raises:
             BadEntryError, SubmitRejectedError: with all that is wrong with it.
         """
+        if entry.error is not None:
+            raise BadEntryError([entry.error])
         read = read_fields(self._reader, with_defaults(self._defaults, entry.fields))
         self._check_order(read)
         filename = read["file"]
         if filename in self._places:
-            sentence = (
-                f"The file is named by {self._places[filename]} already; name each file once."
-            )
+            place = self._places[filename]
+            sentence = f"The file is named by {place} already; name each file once."
             raise BadEntryError([ItemError("file", "file_duplicate", sentence)])
-        self._places[filename] = (
-            f"entry {entry.index}" if entry.line is None else f"line {entry.line}"
-        )
+        self._places[filename] = entry.place(Batch.Kind.BOOKS)
         options = {k: v for k, v in entry.fields.items() if k not in ("file", "metadata")}
         metadata = {k: v for k, v in read.get("metadata", {}).items() if v is not None}
-        return GoodEntry(entry.index, entry.line, filename, options, metadata)
+        return BatchEntry(filename=filename, options=options, metadata=metadata)
 
     def _check_order(self, read: dict[str, Any]) -> None:
         """Refuse now what would be refused when the book is started."""
-        asked = BookFormSerializer.validate(
-            self._reader, {**_without(read, "metadata"), "file": None, "start": False}
-        )
+        said = {name: value for name, value in read.items() if name != "metadata"}
+        asked = BookFormSerializer.validate(self._reader, {**said, "file": None, "start": False})
         order = order_from(asked["options"])
         check_options(order)
         if not (order.voice or order.voices):
@@ -144,18 +117,13 @@ class _Checker:
 
     def _check_voice(self, name: str) -> None:
         if name not in self._voices:
+            self._voices[name] = None
             try:
                 find_voice(self._owner, name)
-                self._voices[name] = None
             except SubmitRejectedError as error:
                 self._voices[name] = error
-        refused = self._voices[name]
-        if refused is not None:
+        if (refused := self._voices[name]) is not None:
             raise refused
-
-
-def _without(fields: dict[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in fields.items() if key != name}
 
 
 ENTRIES_AT_ONCE = 500
@@ -231,10 +199,10 @@ def add_entries(
         taken = list(rows.values_list("filename", flat=True))
         most = limits.MAX_BATCH_BOOKS
         if len(taken) + len(entries) > most:
-            raise too_many(f"{len(taken) + len(entries)} entries", most)
+            raise too_many(Batch.Kind.BOOKS, f"{len(taken) + len(entries)} entries", most)
         checked = check_entries(entries, locked.defaults, owner=owner, taken=taken)
         if checked.bad and on_error != SKIP:
-            raise rejected(checked.bad, len(entries))
+            raise entries_rejected(Batch.Kind.BOOKS, checked.bad, len(entries))
         last = rows.aggregate(last=Max("index"))["last"]
         _write(locked, checked, first=0 if last is None else last + 1)
         Batch.objects.filter(pk=batch.pk).update(
@@ -276,39 +244,23 @@ def _check_new(
         check_webhook_url(attrs["webhook"])
     checked = check_entries(entries, attrs.get("defaults", {}), owner=owner)
     if checked.bad and attrs["on_error"] != SKIP:
-        raise rejected(checked.bad, len(entries))
-    if attrs["closed"]:
-        _check_closed(checked, files)
-    return checked
-
-
-def _check_closed(checked: CheckedEntries, files: Sequence[str]) -> None:
-    """Refuse a batch that is closed before files of its entries could come."""
+        raise entries_rejected(Batch.Kind.BOOKS, checked.bad, len(entries))
     there = {last_part(name) for name in files}
     missing = [one.filename for one in checked.good if last_part(one.filename) not in there]
-    if missing:
+    if missing and attrs["closed"]:  # before files of its entries could come
         raise SubmitRejectedError(
             "book_batch_file_missing",
             f"The request closes the batch without the file {missing[0][:200]!r}. Leave out "
             "`closed`, upload all files, then close the batch.",
             attr="closed",
         )
+    return checked
 
 
 def _write(batch: Batch, checked: CheckedEntries, *, first: int) -> None:
-    BatchEntry.objects.bulk_create(
-        (
-            BatchEntry(
-                batch=batch,
-                index=first + place,
-                filename=one.filename,
-                options=one.options,
-                metadata=one.metadata,
-            )
-            for place, one in enumerate(checked.good)
-        ),
-        batch_size=ENTRIES_AT_ONCE,
-    )
+    for index, row in enumerate(checked.good, start=first):
+        row.batch, row.index = batch, index
+    BatchEntry.objects.bulk_create(checked.good, batch_size=ENTRIES_AT_ONCE)
     advance_on_commit(batch.pk)
 
 
@@ -316,12 +268,7 @@ def _skipped(report: Mapping[str, Any], checked: CheckedEntries) -> dict[str, An
     """Return what the summary keeps of entries that were not taken."""
     skipped = [*report.get("skipped", []), *listed_errors(checked.bad, Batch.Kind.BOOKS)]
     kept = [
-        {name: _writable(value) for name, value in one.items()} for one in skipped[:MOST_SKIPPED]
+        {name: writable(value) if isinstance(value, str) else value for name, value in one.items()}
+        for one in skipped[:MOST_SKIPPED]
     ]
     return {**report, "skipped": kept} if kept else dict(report)
-
-
-def _writable(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    return value.replace("\0", "").encode("utf-8", "replace").decode()

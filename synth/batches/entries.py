@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from rest_framework.exceptions import APIException, ValidationError
 from rest_framework.serializers import BaseSerializer
@@ -19,6 +19,7 @@ from synth.api.fields import StrictNumberField
 from synth.api.option_fields import JsonField, RetentionField
 from synth.audiobooks.plans import METADATA_FIELDS, METADATA_LISTS
 from synth.models import Batch
+from ttsweb.counted import counted
 from ttsweb.http.api import ApiProblem, error_items
 from ttsweb.http.fields import StrictBooleanField
 from ttsweb.http.parsers import read_json
@@ -31,8 +32,32 @@ NAMES_SEPARATOR = ";"  # between several authors in one cell
 METADATA_PREFIX = "metadata."
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 _DECIMAL = re.compile(r"[+-]?[0-9]{0,30}\.?[0-9]{1,30}")
-_TEXT = 'item as an object such as {"custom_id": "a", "text": "Hello."}'
-_BOOK = 'entry as an object such as {"file": "book.epub", "voice": "Ada"}'
+MAX_SHOWN_ERRORS = 100
+
+
+class _Words(NamedTuple):
+    """Say how requests call their rows, one of them, and the field that names one."""
+
+    rows: str
+    row: str
+    name: str
+    example: str
+    too_many: str  # the code
+    too_many_sentence: str
+
+
+_WORDS = {
+    Batch.Kind.TEXTS: _Words(
+        "items", "item", "custom_id", '{"custom_id": "a", "text": "Hello."}',
+        "batch_too_many_items",
+        "The batch has {said}, and at most {most} are allowed. Split it into several batches.",
+    ),
+    Batch.Kind.BOOKS: _Words(
+        "entries", "entry", "file", '{"file": "book.epub", "voice": "Ada"}',
+        "book_batch_too_many",
+        "The batch would have {said}, and at most {most} are allowed. Make several batches.",
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,6 +67,11 @@ class ItemError:
     attr: str | None
     code: str
     detail: str
+
+    @property
+    def sentence(self) -> str:
+        """Return what is wrong, with the field at fault."""
+        return f"{self.attr}: {self.detail}" if self.attr else self.detail
 
 
 @dataclass(frozen=True)
@@ -57,10 +87,9 @@ class Entry:
     fields: dict[str, Any]
     error: ItemError | None = None
 
-    @property
-    def place(self) -> str:
+    def place(self, kind: Batch.Kind = Batch.Kind.TEXTS) -> str:
         """Return where a person finds it."""
-        return f"item {self.index}" if self.line is None else f"line {self.line}"
+        return f"{_WORDS[kind].row} {self.index}" if self.line is None else f"line {self.line}"
 
 
 @dataclass(frozen=True)
@@ -72,45 +101,52 @@ class BadEntry:
     custom_id: str = ""
 
 
-# How a request calls its list of entries, one of them, and the field that names one.
-_WORDS = {
-    Batch.Kind.TEXTS: ("items", "item", "custom_id"),
-    Batch.Kind.BOOKS: ("entries", "entry", "file"),
-}
-MAX_SHOWN_ERRORS = 100
-
-
 def listed_errors(bad: Sequence[BadEntry], kind: Batch.Kind) -> list[dict[str, Any]]:
-    """Return every error of every bad entry, with its place."""
-    return [_listed(one.entry, error, *_WORDS[kind]) for one in bad for error in one.errors]
+    """Return every error of every bad entry, with its place; of texts with the item's name."""
+    words, found = _WORDS[kind], []
+    for one in bad:
+        entry, given = one.entry, one.entry.fields.get(words.name)
+        name = given if isinstance(given, str) else None
+        named = f" ({words.name} {name[:200]!r})" if name is not None else ""
+        at = f"{words.rows}.{entry.index}"
+        more = {"custom_id": name} if kind == Batch.Kind.TEXTS else {}
+        found += [
+            {
+                "attr": f"{at}.{error.attr}" if error.attr else at,
+                "code": error.code,
+                "detail": f"{entry.place(kind)}{named}: {error.sentence}",
+                "line": entry.line,
+                "index": entry.index,
+                **more,
+            }
+            for error in one.errors
+        ]
+    return found
 
 
-def _listed(entry: Entry, error: ItemError, items: str, item: str, name: str) -> dict[str, Any]:
-    given = entry.fields.get(name)
-    named = f" ({name} {given[:200]!r})" if isinstance(given, str) else ""
-    place = f"{item} {entry.index}" if entry.line is None else f"line {entry.line}"
-    at = f"{items}.{entry.index}"
-    said = f"{error.attr}: " if error.attr else ""
-    return {
-        "attr": f"{at}.{error.attr}" if error.attr else at,
-        "code": error.code,
-        "detail": f"{place}{named}: {said}{error.detail}",
-        "line": entry.line,
-        "index": entry.index,
-    }
-
-
-def entries_rejected(
-    code: str, summary: str, advice: str, errors: Sequence[dict[str, Any]]
-) -> ApiProblem:
+def entries_rejected(kind: Batch.Kind, bad: Sequence[BadEntry], num_entries: int) -> ApiProblem:
     """Return the answer that names what is wrong with which entries, up to a hundred errors."""
+    code, why, advice = {
+        Batch.Kind.TEXTS: (
+            "batch_items_invalid",
+            "cannot be rendered, so nothing was queued",
+            "Correct these items, or send on_error=skip to queue the others.",
+        ),
+        Batch.Kind.BOOKS: (
+            "book_batch_entries_invalid",
+            "are invalid, so nothing was created",
+            "Correct these entries, or send on_error=skip to create the others.",
+        ),
+    }[kind]
+    errors = listed_errors(bad, kind)
+    entries = counted(num_entries, _WORDS[kind].row, _WORDS[kind].rows)
     few = (
         f" Only the first {MAX_SHOWN_ERRORS} errors are listed."
         if len(errors) > MAX_SHOWN_ERRORS
         else ""
     )
-    detail = f"{summary}; {errors[0]['detail']}{few} {advice}"
-    return ApiProblem(400, code, detail, errors=list(errors[:MAX_SHOWN_ERRORS]))
+    detail = f"{len(bad)} of {entries} {why}; {errors[0]['detail']}{few} {advice}"
+    return ApiProblem(400, code, detail, errors=errors[:MAX_SHOWN_ERRORS])
 
 
 class BadEntryError(Exception):
@@ -121,11 +157,13 @@ class BadEntryError(Exception):
         self.errors = errors
 
 
-def errors_of(error: SubmitRejectedError | BadEntryError) -> list[ItemError]:
-    """Return what is wrong with an entry."""
+def bad_entry(
+    entry: Entry, error: SubmitRejectedError | BadEntryError, custom_id: str = ""
+) -> BadEntry:
+    """Return an entry with what is wrong with it."""
     if isinstance(error, BadEntryError):
-        return error.errors
-    return [ItemError(error.attr, error.code, str(error))]
+        return BadEntry(entry, error.errors, custom_id)
+    return BadEntry(entry, [ItemError(error.attr, error.code, str(error))], custom_id)
 
 
 def with_defaults(defaults: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,17 +193,19 @@ def read_fields(serializer: BaseSerializer[Any], fields: Mapping[str, Any]) -> A
         raise BadEntryError([ItemError(attr, code, str(error.detail))]) from error
 
 
-def entries_of_list(items: list[Any], *, max_items: int) -> list[Entry]:
-    """Return the items of a JSON list.
+def entries_of_list(
+    items: Sequence[Any], *, max_items: int, kind: Batch.Kind = Batch.Kind.TEXTS
+) -> list[Entry]:
+    """Return the items or entries of a JSON list; no items are an error.
 
     Raises:
-        SubmitRejectedError: batch_empty; 413 batch_too_many_items.
+        SubmitRejectedError: batch_empty; 413 batch_too_many_items or book_batch_too_many.
     """
     if len(items) > max_items:
-        raise _too_many(f"{len(items)} items", max_items)
-    if not items:
+        raise too_many(kind, f"{len(items)} {_WORDS[kind].rows}", max_items)
+    if not items and kind == Batch.Kind.TEXTS:
         raise _empty("items")
-    return [_entry(index, None, value) for index, value in enumerate(items)]
+    return [_entry(index, None, value, kind) for index, value in enumerate(items)]
 
 
 def entries_of_lines(file: IO[bytes], *, max_items: int) -> list[Entry]:
@@ -174,66 +214,11 @@ def entries_of_lines(file: IO[bytes], *, max_items: int) -> list[Entry]:
     Raises:
         SubmitRejectedError: batch_empty; 413 batch_too_many_items, told before the rest is read.
     """
-    found: list[Entry] = []
-    for number, line in _lines(file):
-        if len(found) >= max_items:
-            raise _too_many(f"more than {max_items} items", max_items)
-        found.append(_read_line(len(found), number, line))
+    kind = Batch.Kind.TEXTS
+    found = _at_most(max_items, _lines(file, kind), kind)
     if not found:
         raise _empty("file")
     return found
-
-
-def _lines(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    for number, line in enumerate(file, start=1):
-        content = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
-        if content.strip():
-            yield number, content
-
-
-def _read_line(index: int, number: int, line: bytes) -> Entry:
-    try:
-        value = read_json(line)
-    except ValueError as error:
-        if isinstance(error.__cause__, UnicodeDecodeError):
-            cause = error.__cause__
-            sentence = f"The line is not UTF-8: {cause.reason} at its byte {cause.start}."
-            return Entry(index, number, {}, ItemError(None, "not_utf8", sentence))
-        sentence = f"The line cannot be read as JSON: {str(error)[:200]}."
-        return Entry(index, number, {}, ItemError(None, "not_json", sentence))
-    return _entry(index, number, value)
-
-
-def _entry(index: int, line: int | None, value: Any, *, example: str = _TEXT) -> Entry:
-    if isinstance(value, dict):
-        return Entry(index, line, value)
-    sentence = f"Send each {example}."
-    return Entry(index, line, {}, ItemError(None, "not_an_object", sentence))
-
-
-def _too_many(said: str, max_items: int) -> SubmitRejectedError:
-    return SubmitRejectedError(
-        "batch_too_many_items",
-        f"The batch has {said}, and at most {max_items} are allowed. Split it into several "
-        "batches.",
-    )
-
-
-def _empty(attr: str) -> SubmitRejectedError:
-    return SubmitRejectedError(
-        "batch_empty", "The batch has no items; send at least one.", attr=attr
-    )
-
-
-def entries_of_books(items: Sequence[Any], *, most: int) -> list[Entry]:
-    """Return the entries of a JSON list.
-
-    Raises:
-        SubmitRejectedError: 413 book_batch_too_many.
-    """
-    if len(items) > most:
-        raise too_many(f"{len(items)} entries", most)
-    return [_entry(index, None, value, example=_BOOK) for index, value in enumerate(items)]
 
 
 def read_manifest(content: bytes, *, most: int) -> list[Entry]:
@@ -246,50 +231,69 @@ def read_manifest(content: bytes, *, most: int) -> list[Entry]:
     content = content.removeprefix(codecs.BOM_UTF8)
     if not content.strip():
         raise _refused("manifest_empty", "The manifest is empty; name one book on each line.")
+    kind = Batch.Kind.BOOKS
     is_jsonl = content.lstrip()[:1] == b"{"
-    found: list[Entry] = []
-    for entry in _jsonl(content) if is_jsonl else _csv(_text_of(content)):
-        if len(found) >= most:
-            raise too_many(f"more than {most} entries", most)
-        found.append(entry)
+    rows = _lines(io.BytesIO(content), kind) if is_jsonl else _csv(_text_of(content))
+    found = _at_most(most, rows, kind)
     if not found:
         raise _refused("manifest_empty", "The manifest has a header but no books below it.")
     return found
 
 
-def too_many(said: str, most: int) -> SubmitRejectedError:
-    """Return the error of a batch with more books than one may have."""
-    return SubmitRejectedError(
-        "book_batch_too_many",
-        f"The batch would have {said}, and at most {most} are allowed. Make several batches.",
-    )
+def too_many(kind: Batch.Kind, said: str, most: int) -> SubmitRejectedError:
+    """Return the error of a batch with more rows than one may have."""
+    words = _WORDS[kind]
+    return SubmitRejectedError(words.too_many, words.too_many_sentence.format(said=said, most=most))
 
 
-def _jsonl(content: bytes) -> Iterator[Entry]:
+def _at_most(most: int, rows: Iterator[Entry], kind: Batch.Kind) -> list[Entry]:
+    found: list[Entry] = []
+    for entry in rows:
+        if len(found) >= most:
+            raise too_many(kind, f"more than {most} {_WORDS[kind].rows}", most)
+        found.append(entry)
+    return found
+
+
+def _lines(file: IO[bytes], kind: Batch.Kind) -> Iterator[Entry]:
+    """Yield the rows of JSONL; one that cannot be read has an error."""
     index = 0
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        if not line.strip():
+    for number, line in enumerate(file, start=1):
+        content = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+        if not content.strip():
             continue
         try:
-            yield _entry(index, number, read_json(line), example=_BOOK)
+            yield _entry(index, number, read_json(content), kind)
         except ValueError as error:
-            is_text = not isinstance(error.__cause__, UnicodeDecodeError)
-            code = "not_json" if is_text else "not_utf8"
-            sentence = f"The line cannot be read as JSON: {str(error)[:200]}."
+            code, sentence = "not_json", f"The line cannot be read as JSON: {str(error)[:200]}."
+            if isinstance(cause := error.__cause__, UnicodeDecodeError):
+                sentence = f"The line is not UTF-8: {cause.reason} at its byte {cause.start}."
+                code = "not_utf8"
             yield Entry(index, number, {}, ItemError(None, code, sentence))
         index += 1
 
 
+def _entry(index: int, line: int | None, value: Any, kind: Batch.Kind) -> Entry:
+    if isinstance(value, dict):
+        return Entry(index, line, value)
+    sentence = f"Send each {_WORDS[kind].row} as an object such as {_WORDS[kind].example}."
+    return Entry(index, line, {}, ItemError(None, "not_an_object", sentence))
+
+
+def _empty(attr: str) -> SubmitRejectedError:
+    return SubmitRejectedError(
+        "batch_empty", "The batch has no items; send at least one.", attr=attr
+    )
+
+
 def _csv(text: str) -> Iterator[Entry]:
     """Yield the rows below the header; an empty cell says nothing."""
-    head = text.split("\n", 1)[0]
-    delimiter = max(DELIMITERS, key=head.count)
+    delimiter = max(DELIMITERS, key=text.split("\n", 1)[0].count)
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     fields = ManifestEntrySerializer().get_fields()
     columns: list[str] | None = None
     index, line = 0, 1
     while True:
-        row: list[str] | None
         try:
             row = next(rows, None)
         except csv.Error as error:
@@ -297,15 +301,15 @@ def _csv(text: str) -> Iterator[Entry]:
                 raise _refused("manifest_header_invalid", f"The header: {error}.") from error
             problem = ItemError(None, "not_csv", f"The line cannot be read as CSV: {error}.")
             yield Entry(index, line, {}, problem)
-            index, line = index + 1, rows.line_num + 1
-            continue
-        if row is None:
-            return
-        if columns is None:
-            columns = _header(row, fields)
-        elif any(cell.strip() for cell in row):
-            yield _row(index, line, columns, row, fields)
             index += 1
+        else:
+            if row is None:
+                return
+            if columns is None:
+                columns = _header(row, fields)
+            elif any(cell.strip() for cell in row):
+                yield _row(index, line, columns, row, fields)
+                index += 1
         line = rows.line_num + 1
 
 
@@ -351,7 +355,8 @@ def _row(
             if said in metadata:
                 sentence = f"Two columns set {said}; keep one of them."
                 return Entry(index, line, {}, ItemError(said, "repeated", sentence))
-            metadata[said] = _said(said, text)
+            names = [one.strip() for one in text.split(NAMES_SEPARATOR) if one.strip()]
+            metadata[said] = names if said in METADATA_LISTS else text
     if metadata and "metadata" in found:
         sentence = (
             "Set metadata either in the column `metadata` or in a column for each field, not in "
@@ -359,13 +364,6 @@ def _row(
         )
         return Entry(index, line, {}, ItemError("metadata", "repeated", sentence))
     return Entry(index, line, {**found, **({"metadata": metadata} if metadata else {})})
-
-
-def _said(name: str, text: str) -> Any:
-    """Return what a cell says of a book; several authors are separated by semicolons."""
-    if name not in METADATA_LISTS:
-        return text
-    return [one.strip() for one in text.split(NAMES_SEPARATOR) if one.strip()]
 
 
 def _value(field: Any, text: str) -> Any:

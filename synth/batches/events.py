@@ -24,18 +24,16 @@ def read_batches(
 
     A few queries find those of each kind that changed, and read them. A batch that is gone is None.
     """
-    found: dict[uuid.UUID, JobState | None] = dict.fromkeys(known)
-    texts: dict[uuid.UUID, Batch] = {}
-    books: dict[uuid.UUID, Batch] = {}
-    for batch in Batch.objects.filter(pk__in=list(known)).order_by():
-        del found[batch.pk]
-        (texts if batch.kind == Batch.Kind.TEXTS else books)[batch.pk] = batch
-    changed = [one for pk, one in texts.items() if set(known[pk]) != {_mark_of_texts(one)}]
-    if changed:
-        found |= _read_texts(changed)
-    if books:
-        found |= _read_books(books, known)
-    return found
+    batches = Batch.objects.in_bulk(list(known))
+    gone: dict[uuid.UUID, JobState | None] = {pk: None for pk in known if pk not in batches}
+    texts = [one for one in batches.values() if one.kind == Batch.Kind.TEXTS]
+    changed = [one for one in texts if set(known[one.pk]) != {_mark_of_texts(one)}]
+    books = {pk: one for pk, one in batches.items() if one.kind == Batch.Kind.BOOKS}
+    return (
+        gone
+        | (_read_texts(changed) if changed else {})
+        | (_read_books(books, known) if books else {})
+    )
 
 
 def _mark_of_texts(batch: Batch) -> Mark:

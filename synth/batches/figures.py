@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Count, F, FloatField, Max, Min, Q, QuerySet, Sum
+from django.db.models import Aggregate, Count, F, FloatField, Max, Min, Q, QuerySet, Sum
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast, Coalesce, NullIf
 from django.dispatch import receiver
@@ -27,15 +27,7 @@ from synth.batches.states import (
     with_state,
 )
 from synth.jobs.eta import chars_left, eta_of_chars
-from synth.models import (
-    Batch,
-    BatchEntry,
-    BookFile,
-    Export,
-    RenderJob,
-    Segment,
-    Take,
-)
+from synth.models import Batch, BatchEntry, BookFile, Export, RenderJob, Segment, Take
 from synth.models.keys import lane_of
 from synth.signals import job_approved
 from synth.transitions.jobs import UNFINISHED
@@ -74,8 +66,7 @@ class BatchFigures:
 
 def share_figures(ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, BatchFigures]:
     """Return states, counts of segments and share of batches, by two queries; the rest is unset."""
-    states = count_states(ids)
-    found = {batch_id: BatchFigures(states=states[batch_id]) for batch_id in ids}
+    found = {pk: BatchFigures(states=states) for pk, states in count_states(ids).items()}
     if found:
         _count(ids, found)
     return found
@@ -83,11 +74,13 @@ def share_figures(ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, BatchFigures]:
 
 def with_figures(batches: Sequence[Batch]) -> list[Batch]:
     """Set `figures` on batches."""
-    states = count_states([batch.pk for batch in batches])
-    found = {batch.pk: BatchFigures(states=states[batch.pk]) for batch in batches}
-    ids = list(found)
+    ids = [batch.pk for batch in batches]
+    found = {pk: BatchFigures(states=states) for pk, states in count_states(ids).items()}
     waiting = _count(ids, found)
-    _count_samples(ids, found)
+    rows = BatchEntry.objects.filter(batch__in=ids, book__sample_job__isnull=False)
+    samples = rows.order_by().values_list("batch")
+    for batch_id, count in samples.annotate(count=Sum("book__sample_job__takes_rendered")):
+        found[batch_id].takes_rendered += count or 0
     _add_running_audio(ids, found)
     _add_bytes(ids, found)
     _estimate(batches, found, waiting)
@@ -102,24 +95,30 @@ def _count(
     """Add what the rows of books and jobs say; return the characters that are not queued yet."""
     entries = with_state(BatchEntry.objects.filter(batch__in=ids)).order_by()
     over = Q(state__in=(FAILED, CANCELLED, DELETED))
+    # Of the names of figures those that are sums; the others are worked out below.
+    sums = {
+        **{
+            name: Coalesce(Sum(f"book__job__{name}"), 0)
+            for name in (
+                "segments_total", "segments_done", "segments_failed", "takes_rendered",
+                "takes_reused",
+            )
+        },
+        "audio_seconds": Coalesce(Sum("book__job__audio_seconds"), 0.0),
+        "expected_seconds": Coalesce(
+            Sum(Cast(KeyTextTransform("expected_seconds", "book__figures"), FloatField())), 0.0
+        ),
+        "uploads": Coalesce(Sum("book__size_bytes"), 0),
+    }  # fmt: skip
     rows = entries.values("batch").annotate(
         known=Count("pk", filter=Q(book__book_key__gt="") | over),
         chars=Sum(_CHARS),
         closed=Coalesce(Sum(_CHARS * _SHARE), 0.0),
         given_up=Coalesce(Sum(_CHARS, filter=over & Q(book__job__isnull=True)), 0.0),
         waiting=Coalesce(Sum(_CHARS, filter=Q(state__in=_NOT_STARTED)), 0.0),
-        expected=Coalesce(
-            Sum(Cast(KeyTextTransform("expected_seconds", "book__figures"), FloatField())), 0.0
-        ),
-        total=Coalesce(Sum("book__job__segments_total"), 0),
-        done=Coalesce(Sum("book__job__segments_done"), 0),
-        failed=Coalesce(Sum("book__job__segments_failed"), 0),
-        rendered=Coalesce(Sum("book__job__takes_rendered"), 0),
-        reused=Coalesce(Sum("book__job__takes_reused"), 0),
-        seconds=Coalesce(Sum("book__job__audio_seconds"), 0.0),
-        size=Coalesce(Sum("book__size_bytes"), 0),
         begun=Min("book__job__started_at"),
         touched=Max("book__job__updated_at"),
+        **sums,
     )
     left: dict[uuid.UUID, float] = {}
     for row in rows:
@@ -127,22 +126,12 @@ def _count(
         books = max(1, sum(one.states.values()))
         if row["chars"]:
             one.share = (row["closed"] + row["given_up"]) / row["chars"] * row["known"] / books
-        one.segments_total, one.segments_done = row["total"], row["done"]
-        one.segments_failed = row["failed"]
-        one.takes_rendered, one.takes_reused = row["rendered"], row["reused"]
-        one.audio_seconds, one.expected_seconds = row["seconds"], row["expected"]
-        one.uploads = row["size"]
+        for name in sums:
+            setattr(one, name, row[name])
         if row["begun"] is not None and row["touched"] is not None:
             one.real_time_factor = (row["touched"] - row["begun"]).total_seconds()
         left[row["batch"]] = row["waiting"]
     return left
-
-
-def _count_samples(ids: Sequence[uuid.UUID], found: dict[uuid.UUID, BatchFigures]) -> None:
-    rows = BatchEntry.objects.filter(batch__in=ids, book__sample_job__isnull=False)
-    samples = rows.order_by().values_list("batch")
-    for batch_id, count in samples.annotate(count=Sum("book__sample_job__takes_rendered")):
-        found[batch_id].takes_rendered += count or 0
 
 
 def _add_running_audio(ids: Sequence[uuid.UUID], found: dict[uuid.UUID, BatchFigures]) -> None:
@@ -163,21 +152,19 @@ def _add_running_audio(ids: Sequence[uuid.UUID], found: dict[uuid.UUID, BatchFig
 
 
 def _add_bytes(ids: Sequence[uuid.UUID], found: dict[uuid.UUID, BatchFigures]) -> None:
-    for name in ("book", "sampled_book"):
-        path = f"job__{name}__batch_entry__batch"
-        exports = Export.objects.filter(**{f"{path}__in": ids}).order_by().values_list(path)
-        for batch_id, size in exports.annotate(size=Sum("size_bytes")):
-            found[batch_id].exports += size
-    path = "job__book__batch_entry__batch"
-    files = BookFile.objects.filter(**{f"{path}__in": ids}).order_by().values_list(path)
-    for batch_id, size in files.annotate(size=Sum("size_bytes")):
-        found[batch_id].files += size
+    for name, path in (
+        ("exports", "job__book__batch_entry__batch"),
+        ("exports", "job__sampled_book__batch_entry__batch"),
+        ("files", "job__book__batch_entry__batch"),
+    ):
+        model = Export if name == "exports" else BookFile
+        rows = model._default_manager.filter(**{f"{path}__in": ids}).order_by().values_list(path)
+        for batch_id, size in rows.annotate(size=Sum("size_bytes")):
+            setattr(found[batch_id], name, getattr(found[batch_id], name) + size)
 
 
 def _estimate(
-    batches: Sequence[Batch],
-    found: dict[uuid.UUID, BatchFigures],
-    waiting: dict[uuid.UUID, float],
+    batches: Sequence[Batch], found: dict[uuid.UUID, BatchFigures], waiting: dict[uuid.UUID, float]
 ) -> None:
     """Add when batches are done: what is queued of them, and what is not yet, at today's speed.
 
@@ -213,8 +200,7 @@ _CHANGED_LATER = _HAS_ENDED & Q(book__job__updated_at__gt=F("batch__updated_at")
 
 def make_report(batch: Batch) -> dict[str, Any]:
     """Return the summary of a batch: its books in their order, totals, and what was skipped."""
-    entries = BatchEntry.objects.filter(batch=batch)
-    return _report_of(batch, _rows_of(entries))
+    return _report_of(batch, _rows_of(BatchEntry.objects.filter(batch=batch)))
 
 
 def correct_report(
@@ -307,34 +293,27 @@ def stored_bytes(entries: Sequence[BatchEntry]) -> dict[int, dict[str, int]]:
 
 def _sizes(jobs: Collection[uuid.UUID]) -> dict[str, dict[uuid.UUID, int]]:
     """Return the bytes of each job's exports, files and takes."""
-    exports = Export.objects.filter(job__in=jobs).order_by().values_list("job")
-    files = BookFile.objects.filter(job__in=jobs).order_by().values_list("job")
     takes = Take.objects.filter(segments__job__in=jobs).order_by().distinct()
     shared: dict[uuid.UUID, int] = defaultdict(int)
     for job_id, _, size in takes.values_list("segments__job", "pk", "size_bytes"):
         shared[job_id] += size
+    exports, files = Export.objects.filter(job__in=jobs), BookFile.objects.filter(job__in=jobs)
     return {
-        "exports": dict(exports.annotate(size=Sum("size_bytes"))),
-        "files": dict(files.annotate(size=Sum("size_bytes"))),
+        "exports": _by_job(exports, Sum("size_bytes")),
+        "files": _by_job(files, Sum("size_bytes")),
         "takes": shared,
     }
 
 
+def _by_job(rows: QuerySet[Any], what: Aggregate) -> dict[uuid.UUID, int]:
+    return dict(rows.order_by().values_list("job").annotate(what=what))
+
+
 def _rows(entries: Sequence[BatchEntry]) -> list[dict[str, Any]]:
     jobs = [one.book.job_id for one in entries if one.book is not None and one.book.job_id]
-    retakes = dict(
-        Segment.objects.filter(job__in=jobs)
-        .order_by()
-        .values_list("job")
-        .annotate(count=Sum("retakes"))
-    )
-    files = dict(
-        BookFile.objects.filter(job__in=jobs, status=BookFile.Status.DONE)
-        .order_by()
-        .values_list("job")
-        .annotate(Count("pk"))
-    )
-    stored = stored_bytes(entries)
+    retakes = _by_job(Segment.objects.filter(job__in=jobs), Sum("retakes"))
+    done = BookFile.objects.filter(job__in=jobs, status=BookFile.Status.DONE)
+    files, stored = _by_job(done, Count("pk")), stored_bytes(entries)
     return [_row(entry, retakes, files, stored[entry.pk]) for entry in entries]
 
 
@@ -346,49 +325,32 @@ def _row(
 ) -> dict[str, Any]:
     book = entry.book
     job = book.job if book is not None else None
+    sample = book.sample_job if book is not None else None
     code, message = error_of(entry)
-    summary: dict[str, Any] = {
+    return {
         "index": entry.index,
         "file": entry.filename,
         "book": str(book.pk) if book is not None else None,
         "title": str(book) if book is not None else "",
         "status": entry.state,  # type: ignore[attr-defined]  # annotated
-        "audio_seconds": 0.0,
-        "real_time_factor": None,
-        "segments": 0,
-        "segments_failed": 0,
-        "takes_rendered": 0,
-        "takes_reused": 0,
-        "retakes": 0,
-        "files": 0,
+        "audio_seconds": round(job.audio_seconds, 3) if job else 0.0,
+        "real_time_factor": speed_of(job) if job else None,
+        "segments": job.segments_total if job else 0,
+        "segments_failed": job.segments_failed if job else 0,
+        "takes_rendered": sum(one.takes_rendered for one in (job, sample) if one is not None),
+        "takes_reused": job.takes_reused if job else 0,
+        "retakes": retakes.get(job.pk, 0) if job else 0,
+        "files": files.get(job.pk, 0) + bool(job.audio_seconds) if job else 0,
         "bytes": stored,
         "error_code": code,
         "error_message": message,
     }
-    if job is not None:
-        summary |= {
-            "audio_seconds": round(job.audio_seconds, 3),
-            "real_time_factor": speed_of(job),
-            "segments": job.segments_total,
-            "segments_failed": job.segments_failed,
-            "takes_rendered": job.takes_rendered,
-            "takes_reused": job.takes_reused,
-            "retakes": retakes.get(job.pk, 0),
-            "files": files.get(job.pk, 0) + bool(job.audio_seconds),
-        }
-    if book is not None and book.sample_job is not None:
-        summary["takes_rendered"] += book.sample_job.takes_rendered
-    return summary
 
 
 def error_of(entry: BatchEntry) -> tuple[str, str]:
     """Return the code and the sentence of what is wrong with an entry's book; empty for nothing."""
-    book = entry.book
-    if book is None:
-        return "", ""
-    if book.job is not None:
-        return book.job.error_code, book.job.error_message
-    return book.error_code, book.error_message
+    failed = entry.book and (entry.book.job or entry.book)
+    return (failed.error_code, failed.error_message) if failed is not None else ("", "")
 
 
 def speed_of(job: RenderJob) -> float | None:

@@ -19,26 +19,10 @@ SAMPLED = "sampled"  # its sample is to be approved
 PAUSED = "paused"
 DELETED = "deleted"  # its job was deleted once it had been started
 QUEUED, RUNNING, SUCCEEDED, PARTIAL, FAILED, CANCELLED = map(str, RenderJob.Status.values)
-STATES = (
-    MISSING,
-    IMPORTING,
-    WAITING,
-    SAMPLING,
-    SAMPLED,
-    QUEUED,
-    RUNNING,
-    PAUSED,
-    SUCCEEDED,
-    PARTIAL,
-    FAILED,
-    CANCELLED,
-    DELETED,
-)
 OPEN = (IMPORTING, WAITING, SAMPLING, SAMPLED, QUEUED, RUNNING, PAUSED)
 ENDED_STATES = (SUCCEEDED, PARTIAL, FAILED, CANCELLED, DELETED)
+STATES = (MISSING, *OPEN, *ENDED_STATES)
 
-_ALONE = Q(book__job__isnull=True)
-_STARTED = Q(book__started__has_key="chapters")
 _SAMPLED = Q(book__started__has_key="sample")
 
 
@@ -53,19 +37,17 @@ def with_state(entries: QuerySet[BatchEntry]) -> QuerySet[Any]:
                 then=Value(PAUSED),
             ),
             When(book__job__isnull=False, then=F("book__job__status")),
-            When(_ALONE & _STARTED, then=Value(DELETED)),
+            When(book__started__has_key="chapters", then=Value(DELETED)),
             When(book__state=BookSource.State.FAILED, then=Value(FAILED)),
             When(batch__cancelled_at__isnull=False, then=Value(CANCELLED)),
             When(book__state=BookSource.State.IMPORTING, then=Value(IMPORTING)),
             When(~Q(book__error_code=""), then=Value(FAILED)),
             When(book__sample_job__status__in=UNFINISHED, then=Value(SAMPLING)),
             When(
-                _SAMPLED
-                & Q(
-                    batch__sample=Batch.Sample.HOLD,
-                    batch__approved_at__isnull=True,
-                    book__start_wanted=False,
-                ),
+                _SAMPLED,
+                batch__sample=Batch.Sample.HOLD,
+                batch__approved_at__isnull=True,
+                book__start_wanted=False,
                 then=Value(SAMPLED),
             ),
             default=Value(WAITING),
@@ -98,8 +80,13 @@ def to_start(batch: Batch) -> QuerySet[Any]:
     if batch.sample == Batch.Sample.HOLD and batch.approved_at is None:
         return ready.filter(book__start_wanted=True)
     ready = ready.filter(_SAMPLED | Q(book__start_wanted=True))
-    if batch.sample == Batch.Sample.FIRST and _samples_are_open(batch):
-        return ready.filter(book__start_wanted=True)
+    if batch.sample == Batch.Sample.FIRST:
+        counts = count_states([batch.pk])[batch.pk]
+        coming = counts[IMPORTING] + counts[SAMPLING]
+        if batch.closed_at is None:
+            coming += counts[MISSING]
+        if coming or to_sample(batch).exists():
+            return ready.filter(book__start_wanted=True)
     return ready
 
 
@@ -118,20 +105,16 @@ def jobs_of(batch_id: uuid.UUID) -> QuerySet[RenderJob]:
     return RenderJob.objects.filter(Q(pk__in=wholes) | Q(pk__in=samples))
 
 
+def job_ids(batch_id: uuid.UUID) -> list[uuid.UUID]:
+    """Return the ids of all jobs of a batch."""
+    return list(jobs_of(batch_id).order_by().values_list("pk", flat=True))
+
+
 def _planned(batch: Batch) -> QuerySet[Any]:
     entries = with_state(BatchEntry.objects.filter(batch=batch)).order_by("index")
     return entries.filter(state__in=(WAITING, SAMPLED)).select_related(
         "book__owner", "book__api_key"
     )
-
-
-def _samples_are_open(batch: Batch) -> bool:
-    """Say whether a sample of the batch is still to come, or being made."""
-    counts = count_states([batch.pk])[batch.pk]
-    still = counts[IMPORTING] + counts[SAMPLING]
-    if batch.closed_at is None:
-        still += counts[MISSING]
-    return bool(still) or to_sample(batch).exists()
 
 
 def label_of(batch: Batch, counts: dict[str, int]) -> str:

@@ -15,19 +15,19 @@ from django.utils import timezone
 from rest_framework.exceptions import ValidationError
 
 from synth.api.batches.requests import BatchItemCreateSerializer
+from synth.audiobooks.plans import writable
 from synth.batches.entries import (
     BadEntry,
     BadEntryError,
     Entry,
     ItemError,
-    errors_of,
+    bad_entry,
     read_fields,
     with_defaults,
 )
-from synth.jobs.idempotency import make_once
 from synth.jobs.orders import Order, deadline_past
 from synth.jobs.planning import PlannedJob, Planner
-from synth.jobs.submit import write_jobs
+from synth.jobs.submit import make_once, write_jobs
 from synth.models import ApiKey, Batch, RenderJob
 from synth.transitions.batches import settle_batch_on_commit
 from synth.webhooks.endpoints import check_webhook_url
@@ -66,8 +66,10 @@ class OrderReader:
         """Return what an entry orders, with the batch's defaults.
 
         Raises:
-            BadEntryError: its fields are wrong.
+            BadEntryError: it cannot be read, or its fields are wrong.
         """
+        if entry.error is not None:
+            raise BadEntryError([entry.error])
         try:
             own = {name: self._own(name, entry) for name in _OWN if name in entry.fields}
             key = json.dumps([item for item in entry.fields.items() if item[0] not in _OWN])
@@ -118,56 +120,40 @@ def check_batch(
     owner: AbstractBaseUser | None,
     skip_bad: bool = False,
 ) -> PlannedBatch:
-    """Return what a batch would become, if it would be taken; nothing is written.
+    """Return what a batch would become, each entry a job of its own; nothing is written.
 
     Raises:
-        BatchRejectedError, SubmitRejectedError: as `submit_batch`.
+        BatchRejectedError: as `submit_batch`.
+        SubmitRejectedError: deadline_past, webhook_*, 413 batch_too_long, checkpoint_card_invalid.
     """
-    _check_options(options)
-    planned = plan_batch(entries, options, owner=owner)
-    if planned.bad and not skip_bad:
-        raise BatchRejectedError(planned.bad, len(entries))
-    return planned
-
-
-def plan_batch(
-    entries: Sequence[Entry], options: BatchOptions, *, owner: AbstractBaseUser | None
-) -> PlannedBatch:
-    """Look at every entry as at a job of its own; nothing is written.
-
-    Raises:
-        SubmitRejectedError: 413 batch_too_long; checkpoint_card_invalid.
-    """
+    if options.deadline_at is not None and options.deadline_at <= timezone.now():
+        raise deadline_past()
+    if options.webhook_url:
+        check_webhook_url(options.webhook_url)
     planner = Planner(owner)
     _ = planner.card  # an unreadable one is no item's fault
-    reader = OrderReader(options)
-    names = _Names(entries)
-    found = PlannedBatch()
+    reader, names, found = OrderReader(options), _Names(entries), PlannedBatch()
     for entry in entries:
         custom_id, name_error = names.name(entry)
         try:
-            if entry.error is not None:
-                raise BadEntryError([entry.error])
             order = reader.read(entry)
             if name_error is not None:
                 raise BadEntryError([name_error])
             planned = planner.plan(order)
         except (SubmitRejectedError, BadEntryError) as error:
-            found.bad.append(BadEntry(entry, errors_of(error), custom_id))
+            found.bad.append(bad_entry(entry, error, custom_id))
             continue
         found.num_chars += len(planned.job.text)
         if found.num_chars > settings.MAX_BATCH_CHARS:
-            raise _batch_too_long(entry)
+            raise SubmitRejectedError(
+                "batch_too_long",
+                f"The texts up to {entry.place()} have more than {settings.MAX_BATCH_CHARS} "
+                "characters together. Split the batch.",
+            )
         found.good[entry.index] = (custom_id, planned)
+    if found.bad and not skip_bad:
+        raise BatchRejectedError(found.bad, len(entries))
     return found
-
-
-def _check_options(options: BatchOptions) -> None:
-    """Refuse what is wrong with the batch itself, and so with none of its items."""
-    if options.deadline_at is not None and options.deadline_at <= timezone.now():
-        raise deadline_past()
-    if options.webhook_url:
-        check_webhook_url(options.webhook_url)
 
 
 class _Names:
@@ -192,18 +178,10 @@ class _Names:
         if first is entry:
             return (given, None) if given.isprintable() and 0 < len(given) <= 200 else (made, None)
         sentence = (
-            f"{first.place} uses the custom_id {given!r} already; give each item a custom_id of "
+            f"{first.place()} uses the custom_id {given!r} already; give each item a custom_id of "
             "its own."
         )
         return made, ItemError("custom_id", "custom_id_duplicate", sentence)
-
-
-def _batch_too_long(entry: Entry) -> SubmitRejectedError:
-    return SubmitRejectedError(
-        "batch_too_long",
-        f"The texts up to {entry.place} have more than {settings.MAX_BATCH_CHARS} "
-        "characters together. Split the batch.",
-    )
 
 
 def submit_batch(
@@ -290,25 +268,18 @@ def write_batch(
 def _failed_item(batch: Batch, bad: BadEntry) -> PlannedJob:
     """Return the job of an entry that was skipped; of its text, what a database can hold."""
     text = bad.entry.fields.get("text")
-    kept = text[: settings.MAX_TEXT_CHARS] if isinstance(text, str) else ""
-    kept = kept.replace("\0", "").encode("utf-8", "replace").decode()
     first = bad.errors[0]
     return PlannedJob(
         RenderJob(
             owner_id=batch.owner_id,
             priority=batch.priority,
-            text=kept,
+            text=writable(text[: settings.MAX_TEXT_CHARS]) if isinstance(text, str) else "",
             status=RenderJob.Status.FAILED,
             finished_at=leases.database_now(),
             temperature=0,
             top_p=0,
             top_k=0,
             error_code=first.code[:60],
-            error_message=f"{bad.entry.place.capitalize()}: {_sentence(first)}",
+            error_message=f"{bad.entry.place().capitalize()}: {writable(first.sentence)}",
         )
     )
-
-
-def _sentence(error: ItemError) -> str:
-    text = f"{error.attr}: {error.detail}" if error.attr else error.detail
-    return text.replace("\0", "").encode("utf-8", "replace").decode()

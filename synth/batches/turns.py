@@ -27,7 +27,7 @@ from synth.audiobooks.start import (
     write_cast,
 )
 from synth.batches.figures import correct_report, make_report, outdated_batches
-from synth.batches.states import OPEN, count_states, jobs_of, number_at_work
+from synth.batches.states import OPEN, count_states, job_ids, jobs_of, number_at_work
 from synth.batches.states import to_sample as entries_to_sample
 from synth.batches.states import to_start as entries_to_start
 from synth.jobs.planning import Planner
@@ -38,6 +38,8 @@ from synth.transitions.book_batches import begin_sample
 from synth.transitions.files import note_failed_start
 from ttsweb import leases
 from ttsweb.refusals import SubmitRejectedError
+
+logger = logging.getLogger(__name__)
 
 # Books of one batch that are rendered at the same time: enough to fill the workers, and few enough
 # that finished books come one after the other.
@@ -80,8 +82,6 @@ def sample_chapter(script: Script) -> SpokenChapter:
     return next(long, None) or max(script.chapters, key=lambda one: one.source_chars)
 
 
-logger = logging.getLogger(__name__)
-
 BATCHES_AT_ONCE = 20  # of one sweep
 CORRECTED_DAYS = 7  # after its end a batch's summary is looked at without a message
 STARTS_AT_ONCE = 4  # of one call: a long book takes a second or two to be cut
@@ -96,7 +96,10 @@ def advance_batches() -> int:
         count += advance_batch(batch_id)
         if count >= BATCHES_AT_ONCE:
             break
-    return count + _correct_summaries()
+    # Where a message was lost, summaries of batches that ended lately are corrected here.
+    since = leases.database_now() - dt.timedelta(days=CORRECTED_DAYS)
+    lately = _books().filter(ended_at__gte=since).order_by()
+    return count + sum(correct_report(batch_id) for batch_id in outdated_batches(lately))
 
 
 def advance_batch(batch_id: uuid.UUID) -> bool:
@@ -108,10 +111,9 @@ def advance_batch(batch_id: uuid.UUID) -> bool:
     if batch is None:
         return correct_report(batch_id)
     if batch.cancelled_at is not None:
-        transitions.cancel_jobs(list(jobs_of(batch_id).values_list("pk", flat=True)))
+        transitions.cancel_jobs(job_ids(batch_id))
     elif batch.paused_at is not None:
-        jobs = list(jobs_of(batch_id).values_list("pk", flat=True))
-        return bool(transitions.pause_late(batch, jobs))
+        return bool(transitions.pause_late(batch, job_ids(batch_id)))
     elif begun := _begin(batch):
         if begun >= STARTS_AT_ONCE:
             transitions.advance_on_commit(batch_id)  # others of this worker's tasks come first
@@ -124,7 +126,10 @@ def _begin(batch: Batch) -> int:
     room = BATCH_BOOKS_AT_WORK - number_at_work(batch)
     most = min(room, STARTS_AT_ONCE)
     count = 0
-    for entries, start in ((entries_to_sample(batch), _sample), (entries_to_start(batch), _whole)):
+    for entries, start in (
+        (entries_to_sample(batch), start_sample),
+        (entries_to_start(batch), start_book),
+    ):
         if count >= most:
             break
         # More than there is room for: some may have to wait, and others need not wait for them.
@@ -135,21 +140,12 @@ def _begin(batch: Batch) -> int:
     return count
 
 
-def _sample(book: BookSource) -> bool:
-    return start_sample(book, api_key=book.api_key) is not None
-
-
-def _whole(book: BookSource) -> bool:
-    start_book(book, api_key=book.api_key)
-    return True
-
-
-def _try(entry: BatchEntry, start: Callable[[BookSource], bool]) -> bool:
+def _try(entry: BatchEntry, start: Callable[..., RenderJob | None]) -> bool:
     """Start a book or its sample; what it has to wait for, or why it cannot, is kept in its row."""
     book = entry.book
     if book is None:
         return False
-    begun = try_to_start(lambda: start(book))
+    begun = try_to_start(lambda: start(book, api_key=book.api_key) is not None)
     if not isinstance(begun, Refusal):
         transitions.note_waiting(entry)
         return begun
@@ -167,7 +163,7 @@ def _end_if_done(batch: Batch) -> bool:
     counts = count_states([batch.pk])[batch.pk]
     if any(counts[state] for state in OPEN):
         return False
-    if batch.cancelled_at is not None and _has_work(batch):
+    if batch.cancelled_at and jobs_of(batch.pk).filter(finished_at__isnull=True).exists():
         return False  # what is being rendered stops within a frame or two
     since, report = leases.database_now(), make_report(batch)
     with transaction.atomic():
@@ -178,16 +174,5 @@ def _end_if_done(batch: Batch) -> bool:
     return ended
 
 
-def _correct_summaries() -> int:
-    """Correct the summaries of batches that ended lately, where a message was lost."""
-    since = leases.database_now() - dt.timedelta(days=CORRECTED_DAYS)
-    lately = _books().filter(ended_at__gte=since).order_by()
-    return sum(correct_report(batch_id) for batch_id in outdated_batches(lately))
-
-
 def _books() -> QuerySet[Batch]:
     return Batch.objects.filter(kind=Batch.Kind.BOOKS)
-
-
-def _has_work(batch: Batch) -> bool:
-    return jobs_of(batch.pk).filter(finished_at__isnull=True).exists()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.core.files.uploadedfile import UploadedFile
@@ -39,15 +39,15 @@ def read_upload(request: Request) -> tuple[dict[str, Any], OnSaved | None]:
             raise _wrong(
                 "entry", "`entry` names an entry of a batch; name the batch in `book_batch`."
             )
-        serializer = BookFormSerializer(data=data, context={"is_form": True})
-        serializer.is_valid(raise_exception=True)
-        return serializer.validated_data, None
-    batch = _batch_of(request)
+        return _read(data), None
+    try:
+        batch_id = uuid.UUID(str(data["book_batch"]))
+    except ValueError:
+        raise _wrong("book_batch", "Expected the id of a batch of books.") from None
+    batch = find_batch(request, batch_id, Batch.Kind.BOOKS)
     check_takes_more(batch)
     file = data.get("file")
-    name = data.get("entry")
-    if name is None:
-        name = file.name if isinstance(file, UploadedFile) else ""
+    name = data.get("entry", file.name if isinstance(file, UploadedFile) else "")
     entry = find_entry(batch, str(name))
     fields = with_defaults(batch.defaults, entry.options)
     given = {key: data[key] for key in data if key not in _OF_UPLOAD}
@@ -63,11 +63,7 @@ def read_upload(request: Request) -> tuple[dict[str, Any], OnSaved | None]:
 
 
 def upload_to_batch(
-    batch: Batch,
-    files: Sequence[UploadedFile[bytes]],
-    *,
-    owner: Any,
-    api_key: ApiKey | None,
+    batch: Batch, files: Sequence[UploadedFile[bytes]], *, owner: Any, api_key: ApiKey | None
 ) -> bool:
     """Take the files that came with their batch but those that are there; say if there were some.
 
@@ -121,8 +117,7 @@ def find_entry(batch: Batch, name: str) -> BatchEntry:
 def _binder(entry: BatchEntry) -> OnSaved:
     def bind(book: BookSource) -> None:
         if not attach_book(entry, book):
-            batch = Batch.objects.filter(pk=entry.batch_id).first()
-            if batch is not None:
+            for batch in Batch.objects.filter(pk=entry.batch_id):
                 check_takes_more(batch)
             raise _has_file(entry)
         if entry.metadata:
@@ -132,20 +127,11 @@ def _binder(entry: BatchEntry) -> OnSaved:
     return bind
 
 
-def _read(fields: Mapping[str, Any]) -> dict[str, Any]:
-    serializer = BookFormSerializer(data=dict(fields), context={"is_form": True})
+def _read(data: Any) -> dict[str, Any]:
+    serializer = BookFormSerializer(data=data, context={"is_form": True})
     serializer.is_valid(raise_exception=True)
     found: dict[str, Any] = serializer.validated_data
     return found
-
-
-def _batch_of(request: Request) -> Batch:
-    data: Any = request.data
-    try:
-        batch_id = uuid.UUID(str(data["book_batch"]))
-    except ValueError:
-        raise _wrong("book_batch", "Expected the id of a batch of books.") from None
-    return find_batch(request, batch_id, Batch.Kind.BOOKS)
 
 
 def _has_file(entry: BatchEntry) -> SubmitRejectedError:

@@ -21,14 +21,13 @@ from django.db.models.functions import Length
 from synth.jobs.queue_places import SEGMENTS_LEFT, before_in_lane, unfinished_jobs
 from synth.jobs.throughput import BREAK_SECONDS, WITHIN, Ended, Estimate, Throughput, steps_of
 from synth.models import Export, RenderJob, Segment, WorkerStatus
-from synth.transitions.jobs import UNFINISHED
+from synth.transitions.jobs import OPEN, UNFINISHED
 from ttsweb import leases
 
 WITHOUT_ETA = "estimating the time left"
 WINDOW_SECONDS = 600.0
 MOST_SEGMENTS = 400  # of the newest; a busy machine ends more than that in the window
 FIRST_SHARE = 0.1  # of a job's characters, before which a job that runs says little of itself
-_OPEN = (Segment.Status.QUEUED, Segment.Status.CLAIMED)
 _LATEST_EXPORTS = 40
 _SO_FAR_ERROR = 0.1  # of the time, where a job goes on as it did since its start
 _QUICK_STEPS = 0.9  # so many of all steps are slower than those beside which nothing is rendered
@@ -227,8 +226,8 @@ def eta_of_new(chars: float, *, priority: int, lane: str) -> int | None:
         return None
     backlogs = _backlogs()
     before = backlogs.get((priority, lane), 0) * speed.chars_per_segment
-    time = speed.time_for(_with_ahead(before + chars, priority, lane, speed, backlogs))
-    seconds = time.if_sure()
+    whole = _with_ahead(before + chars, priority, lane, speed, backlogs)
+    seconds = speed.time_for(whole).if_sure()
     return None if seconds is None else math.ceil(seconds)
 
 
@@ -236,8 +235,7 @@ class _Files:
     """Know how long files took lately, by their length."""
 
     def __init__(self, made: Sequence[tuple[float, float, str]]) -> None:
-        """Keep seconds of audio, seconds of work and the format of files."""
-        self._made = made
+        self._made = made  # seconds of audio, seconds of work, format
 
     @classmethod
     def look(cls) -> Self:
@@ -246,13 +244,12 @@ class _Files:
             job__isnull=False, status=Export.Status.DONE, finished_at__isnull=False
         ).order_by("-finished_at")
         made = rows.values_list("duration_seconds", "created_at", "finished_at", "format")
-        return cls(
-            [
-                (audio, (done - begun).total_seconds(), name)
-                for audio, begun, done, name in made[:_LATEST_EXPORTS]
-                if audio and done is not None
-            ]
-        )
+        found = [
+            (audio, (done - begun).total_seconds(), name)
+            for audio, begun, done, name in made[:_LATEST_EXPORTS]
+            if audio and done is not None
+        ]
+        return cls(found)
 
     def time_for(self, audio_seconds: float, name: str) -> Estimate:
         """Return how long a file takes, by those of its kind and length; without any a guess."""
@@ -306,7 +303,7 @@ def _texts_of(job_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, _Texts]:
     rows = Segment.objects.filter(job__in=job_ids).order_by().values("job")
     found = dict.fromkeys(job_ids, _Texts())
     for row in rows.annotate(
-        left=Sum(chars, filter=Q(status__in=_OPEN)),
+        left=Sum(chars, filter=Q(status__in=OPEN)),
         claimed=Sum(chars, filter=Q(status=Segment.Status.CLAIMED)),
         segments=Count("pk"),
         spoken=Sum(chars, filter=Q(take__isnull=False)),
@@ -346,26 +343,23 @@ def _ended_lately() -> list[Ended]:
         take=OuterRef("take"), finished_at__lt=OuterRef("finished_at")
     )
     is_reused = Q(take__created_at__lt=since) | Q(Exists(earlier_users))
-    rows = (
-        Segment.objects.filter(finished_at__gte=since, take__isnull=False)
-        .order_by("-finished_at")
-        .annotate(
-            chars=Length("spoken_text"),
-            begun=F("job__started_at"),
-            is_reused=Case(When(is_reused, then=Value(True)), default=Value(False)),
-        )
-        .values_list("finished_at", "chars", "begun", "job", "is_reused")[:MOST_SEGMENTS]
+    rows = Segment.objects.filter(finished_at__gte=since, take__isnull=False)
+    rows = rows.order_by("-finished_at").annotate(
+        chars=Length("spoken_text"),
+        begun=F("job__started_at"),
+        is_reused=Case(When(is_reused, then=Value(True)), default=Value(False)),
     )
+    columns = rows.values_list("finished_at", "chars", "begun", "job", "is_reused")
     return [
         Ended(at.timestamp(), chars, begun.timestamp() if begun else -math.inf, job_id, reused)
-        for at, chars, begun, job_id, reused in rows
+        for at, chars, begun, job_id, reused in columns[:MOST_SEGMENTS]
         if at is not None
     ]
 
 
 def chars_left(job_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, int]:
     """Return how many characters of each job are not rendered yet."""
-    rows = Segment.objects.filter(job__in=job_ids, status__in=_OPEN).order_by()
+    rows = Segment.objects.filter(job__in=job_ids, status__in=OPEN).order_by()
     sums = rows.values("job").annotate(chars=Sum(Length("spoken_text")))
     return {row["job"]: row["chars"] for row in sums}
 

@@ -132,13 +132,7 @@ class ClosedSegment(NamedTuple):
 
 def segment_data(key: SegmentKey, segment: ClosedSegment) -> dict[str, Any]:
     """Return what an event tells of a segment."""
-    return {
-        "chapter": key[0],
-        "index": key[1],
-        "status": segment.status,
-        "error_code": segment.error_code,
-        "audio_seconds": segment.audio_seconds,
-    }
+    return {"chapter": key[0], "index": key[1], **segment._asdict()}
 
 
 @dataclass(frozen=True)
@@ -206,12 +200,10 @@ def _move(seen: Seen, job: JobState, name: str, data: Mapping[str, Any]) -> None
     """Note that this event was told."""
     if name == "state":
         seen.status = data["status"]
-        return
-    if name == "progress":
+    elif name == "progress":
         seen.counts = job.counts
-        return
-    key = data.get("chapter", 0), data["index"]
-    if data["status"] in seen.kinds:
-        seen.closed[key] = data["status"]
     else:
-        del seen.closed[key]
+        key = data.get("chapter", 0), data["index"]
+        seen.closed[key] = data["status"]
+        if data["status"] not in seen.kinds:
+            del seen.closed[key]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from urllib.parse import unquote, urlsplit
 
 from django.conf import settings
@@ -115,13 +115,11 @@ def speakers_of(order: Order) -> tuple[dict[int, Voice | str], dict[int, NewClip
     if both and order.voice and order.reference:
         raise _ambiguous("Send either a voice or a reference, not both.", "voice")
     if both:
-        raise _ambiguous(
-            f"Speaker {both[0]} has both a voice and a reference; send only one of them.", "voices"
-        )
+        sentence = f"Speaker {both[0]} has both a voice and a reference; send only one of them."
+        raise _ambiguous(sentence, "voices")
     if not voices and not references:
-        raise SubmitRejectedError(
-            "voice_required", "Send a voice (its id or name) or a reference.", attr="voice"
-        )
+        sentence = "Send a voice (its id or name) or a reference."
+        raise SubmitRejectedError("voice_required", sentence, attr="voice")
     return voices, references
 
 
@@ -132,7 +130,6 @@ def _ambiguous(sentence: str, attr: str) -> SubmitRejectedError:
 FETCH_SECONDS = 10.0  # that a download may take, redirects included: its request waits meanwhile
 MAX_URLS_PER_REQUEST = 32
 MAX_URL_CHARS = 2000
-_URL = re.compile(r"https?://", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -145,7 +142,7 @@ class UrlClip:
 
 def is_url(text: str) -> bool:
     """Say whether a text begins as a URL that could be fetched."""
-    return _URL.match(text) is not None
+    return text[:8].lower().startswith(("http://", "https://"))
 
 
 class UrlClips:
@@ -165,12 +162,11 @@ class UrlClips:
             raise urls_are_off().at(attr)
         if clip.url not in self._found:
             if len(self._found) >= MAX_URLS_PER_REQUEST:
-                raise SubmitRejectedError(
-                    "too_many_urls",
+                sentence = (
                     f"A request may have at most {MAX_URLS_PER_REQUEST} clips by URL. Make "
-                    "voices of the clips, or send several requests.",
-                    attr=attr,
+                    "voices of the clips, or send several requests."
                 )
+                raise SubmitRejectedError("too_many_urls", sentence, attr=attr)
             try:
                 self._found[clip.url] = _fetch(clip)
             except SubmitRejectedError as error:
@@ -178,9 +174,7 @@ class UrlClips:
         found = self._found[clip.url]
         if isinstance(found, SubmitRejectedError):
             raise found.at(attr)
-        return NewClip(
-            clip.transcript, found.filename, content=found.content, container=found.container
-        )
+        return replace(found, transcript=clip.transcript)
 
 
 def urls_are_off() -> SubmitRejectedError:
@@ -200,21 +194,11 @@ def _fetch(clip: UrlClip) -> NewClip:
             seconds=FETCH_SECONDS,
             allow_private=settings.ALLOW_PRIVATE_URLS,
         )
-    except FetchError as error:
-        raise SubmitRejectedError(error.code, str(error)) from error
-    try:
         container = check_clip(found.content)
-    except ClipRejectedError as error:
+    except (FetchError, ClipRejectedError) as error:
         raise SubmitRejectedError(error.code, str(error)) from error
-    return NewClip(
-        clip.transcript, _file_name(found.url), content=found.content, container=container
-    )
-
-
-def _file_name(url: str) -> str:
-    """Return the last part of a URL's path, as far as it can be a file's name."""
-    try:
-        name = unquote(urlsplit(url).path.rpartition("/")[2], errors="replace")
-    except ValueError:
-        return ""
-    return "".join(letter for letter in name if letter.isprintable())[:200]
+    name = ""
+    with suppress(ValueError):  # the last part of the path, as far as it can be a file's name
+        name = unquote(urlsplit(found.url).path.rpartition("/")[2], errors="replace")
+    name = "".join(letter for letter in name if letter.isprintable())[:200]
+    return NewClip(clip.transcript, name, content=found.content, container=container)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
@@ -12,7 +13,7 @@ from django.utils import timezone
 from synth.card import Card, CardError, read_card
 from synth.jobs.options import OPTIONS
 from synth.jobs.orders import Order as Order
-from synth.jobs.orders import UrlClip, UrlClips, check_options, speakers_of
+from synth.jobs.orders import UrlClips, check_options, speakers_of
 from synth.lexicons.book import LexiconBook
 from synth.models import RenderJob
 from synth.text.normalise import clean_text
@@ -54,6 +55,11 @@ class PlannedJob:
     num_chars: int = 0
 
 
+_LETTERS_PER_SECOND = 14.0  # read aloud in most alphabets, short pauses included
+_FULL_WIDTH = "\u2e80"  # an ideograph, a syllable of Kana or Hangul takes as long as some letters
+_LETTERS_OF_FULL_WIDTH = 2.5
+
+
 @dataclass(frozen=True)
 class PlannedText:
     """Hold a text as it was cleaned, the tag of its language, and its pieces as they are spoken."""
@@ -61,76 +67,94 @@ class PlannedText:
     text: str
     language: str
     pieces: list[Piece]
+    warnings: Sequence[str] = ()  # for who looks at it before it is spoken
 
+    @property
+    def characters(self) -> int:
+        """Return how many characters would be spoken."""
+        return sum(len(piece.spoken_text) for piece in self.pieces)
 
-def plan_job(order: Order, *, owner: AbstractBaseUser | None) -> PlannedJob:
-    """Look at an order and return the job that it makes; nothing is written.
-
-    Raises:
-        SubmitRejectedError: text_*, voice_*, speaker_unknown, sample_rate_unfit, bit_rate_unfit,
-            deadline_past, url_* (a clip that cannot be fetched), clip_*, checkpoint_card_invalid,
-            lexicon_*, pattern_*, find_empty, say_invalid, spoken_too_long.
-    """
-    return Planner(owner).plan(order)
+    @property
+    def estimated_seconds(self) -> float:
+        """Return about how long the audio would be at a usual pace, pauses included."""
+        spoken = "".join(piece.spoken_text for piece in self.pieces)
+        wide = sum(character >= _FULL_WIDTH for character in spoken)
+        letters = len(spoken) + wide * (_LETTERS_OF_FULL_WIDTH - 1)
+        pauses_ms = sum(piece.pause_after_ms for piece in self.pieces)
+        return round(letters / _LETTERS_PER_SECOND + pauses_ms / 1000, 1)
 
 
 class Planner:
-    """Plan jobs of one owner; what several of them share is looked up once.
+    """Plan jobs of one owner, None is the system; what several of them share is looked up once.
 
     Use one for a request and no longer: what it has found of voices is not looked up again.
     """
 
     def __init__(self, owner: AbstractBaseUser | None) -> None:
-        """Plan for a user; None is the system itself."""
         self.owner = owner
-        self._card: Card | None = None
         self._versions: dict[str, VoiceVersion | SubmitRejectedError] = {}
         self._url_clips = UrlClips()
         self._lexicons = LexiconBook(owner)
 
-    @property
+    @cached_property
     def card(self) -> Card:
-        """Return the checkpoint's card.
-
-        Raises:
-            SubmitRejectedError: checkpoint_card_invalid.
-        """
-        if self._card is None:
-            try:
-                self._card = read_card(settings.CHECKPOINT)
-            except CardError as error:
-                raise SubmitRejectedError("checkpoint_card_invalid", str(error)) from error
-        return self._card
+        """The checkpoint's card; raises SubmitRejectedError (checkpoint_card_invalid)."""
+        try:
+            return read_card(settings.CHECKPOINT)
+        except CardError as error:
+            raise SubmitRejectedError("checkpoint_card_invalid", str(error)) from error
 
     def plan(self, order: Order) -> PlannedJob:
-        """Look at an order and return its job; as `plan_job`."""
+        """Look at an order and return the job that it makes; nothing is written.
+
+        Raises:
+            SubmitRejectedError: text_*, voice_*, speaker_unknown, sample_rate_unfit,
+                bit_rate_unfit, deadline_past, url_* (a clip that cannot be fetched), clip_*,
+                lexicon_*, pattern_*, find_empty, say_invalid, spoken_too_long,
+                checkpoint_card_invalid.
+        """
         check_options(order)
         voices, references = speakers_of(order)
         versions = self.versions_of(voices, order)
-        planned = self._text(order, versions, {*versions, *references})
-        clips = {
-            speaker: self._clip(clip, "reference" if order.reference else f"references.{speaker}")
-            for speaker, clip in sorted(references.items())
-        }
+        planned = self._plan_text(order, versions, {*versions, *references})
+        clips: dict[int, NewClip] = {}
+        for speaker, clip in sorted(references.items()):
+            attr = "reference" if order.reference else f"references.{speaker}"
+            fetched = clip if isinstance(clip, NewClip) else self._url_clips.get(clip, attr)
+            clips[speaker] = fetched
         job = self.row(order, planned.text, planned.language, len(planned.pieces))
         chapters = [PlannedChapter(planned.pieces)]
         return PlannedJob(job, chapters, versions, clips, num_chars=len(job.text))
 
-    def plan_text(self, order: Order) -> PlannedText:
-        """Look at an order's text alone; without any voice no voice's lexicon is applied.
+    def preview(self, order: Order) -> PlannedText:
+        """Return how an order's text would be spoken; without any voice no voice's lexicon applies.
 
         Raises:
             SubmitRejectedError: as `plan`, of what concerns text, voices and lexicons.
         """
         voices = speakers_of(order)[0] if order.voice or order.voices else {}
         versions = self.versions_of(voices, order)
-        return self._text(order, versions, set(versions) or None)
+        planned = self._plan_text(order, versions, set(versions) or None)
+        warnings = []
+        if order.normalise and not has_rules(planned.language):
+            warnings.append(
+                "Numbers are not spelled out: there are no rules for the language "
+                f"{planned.language!r}, only for {', '.join(sorted(WORDS))}."
+            )
+        if not voices:
+            warnings.append("No voice is given, so the lexicons of voices are not applied.")
+        return replace(planned, warnings=warnings)
 
-    def cut_text(self, order: Order, versions: Mapping[int, VoiceVersion]) -> PlannedText:
-        """Return an order's text cut into pieces, to which no lexicon is applied yet."""
-        language = order.language or _language_of(versions, self.card)
-        text, pieces = _cut(order, self.card, language)
-        return PlannedText(text, language, pieces)
+    def preview_lexicons(self, order: Order) -> PlannedText:
+        """Return what the lexicons and entries of an order alone would change in its text.
+
+        Raises:
+            SubmitRejectedError: as `plan`, of what concerns text and lexicons.
+        """
+        cut, book = self._cut_text(order, {}), self._lexicons
+        layers = book.first_layers(order.lexicon, order.lexicons, cut.language)
+        pieces = book.speak_by(cut.pieces, layers, max_chars=self.card.segment_chars)
+        return replace(cut, pieces=pieces)
 
     def versions_of(
         self, voices: Mapping[int, Voice | str], order: Order
@@ -145,11 +169,21 @@ class Planner:
             for speaker, voice in sorted(voices.items())
         }
 
-    def _text(
+    def _cut_text(self, order: Order, versions: Mapping[int, VoiceVersion]) -> PlannedText:
+        """Return an order's text cut into pieces, to which no lexicon is applied yet."""
+        voices = [version.voice for _, version in sorted(versions.items())]
+        spoken = [voice.language for voice in voices if voice is not None and voice.language]
+        language = order.language or next(iter([*spoken, *self.card.languages]), "en")
+        text = clean_text(order.text, max_chars=settings.MAX_TEXT_CHARS)
+        most, pauses = self.card.segment_chars, Pauses.of(order.pauses)
+        pieces = cut_text(text, max_chars=most, language=language, pauses=pauses)
+        return PlannedText(text, language, pieces)
+
+    def _plan_text(
         self, order: Order, versions: Mapping[int, VoiceVersion], speakers: set[int] | None
     ) -> PlannedText:
         """Return the text as it is spoken; `speakers` are those who may, None lets all."""
-        cut = self.cut_text(order, versions)
+        cut = self._cut_text(order, versions)
         if speakers is not None:
             _check_speakers(cut.pieces, speakers)
         pieces = self._lexicons.speak(
@@ -170,28 +204,11 @@ class Planner:
         for one in OPTIONS.values():
             if one.of_card and columns[one.column] is None:
                 columns[one.column] = getattr(self.card, one.column)
-        is_live = columns.pop("live")
-        return RenderJob(
-            **columns
-            | {
-                "owner_id": self.owner.pk if self.owner else None,
-                "text": text,
-                "language": language,
-                "live_requested_at": timezone.now() if is_live else None,
-                "segments_total": num_pieces,
-            }
-        )
-
-    def _clip(self, clip: NewClip | UrlClip, attr: str) -> NewClip:
-        """Return a clip with its bytes, fetched where the order has its URL alone."""
-        return clip if isinstance(clip, NewClip) else self._url_clips.get(clip, attr)
+        columns["live_requested_at"] = timezone.now() if columns.pop("live") else None
+        columns |= {"text": text, "language": language, "segments_total": num_pieces}
+        return RenderJob(**columns, owner_id=self.owner.pk if self.owner else None)
 
     def _version(self, wanted: Voice | str, attr: str) -> VoiceVersion:
-        """Return the version that will speak.
-
-        Raises:
-            SubmitRejectedError: voice_not_found, voice_not_ready, voice_failed.
-        """
         key = wanted if isinstance(wanted, str) else str(wanted.pk)
         if key not in self._versions:
             try:
@@ -205,28 +222,12 @@ class Planner:
         return found
 
 
-def _language_of(versions: Mapping[int, VoiceVersion], card: Card) -> str:
-    """Return the language of a text that says nothing of it."""
-    voices = [version.voice for _, version in sorted(versions.items())]
-    spoken = [voice.language for voice in voices if voice is not None and voice.language]
-    return next(iter([*spoken, *card.languages]), "en")
-
-
-def _cut(order: Order, card: Card, language: str) -> tuple[str, list[Piece]]:
-    """Return the cleaned text and its pieces."""
-    cleaned = clean_text(order.text, max_chars=settings.MAX_TEXT_CHARS)
-    pauses = Pauses.of(order.pauses)
-    pieces = cut_text(cleaned, max_chars=card.segment_chars, language=language, pauses=pauses)
-    return cleaned, pieces
-
-
 def _check_speakers(pieces: list[Piece], known: set[int]) -> None:
     """Refuse a text that names a speaker without a voice: never another one speaks for it."""
-    unknown = sorted({piece.speaker for piece in pieces} - known)
+    unknown = {piece.speaker for piece in pieces} - known
     if not unknown:
         return
-    names = ", ".join(str(speaker) for speaker in sorted(known))
-    first = unknown[0]
+    names, first = ", ".join(map(str, sorted(known))), min(unknown)
     said = f"The text has a tag <|speaker:{first}|>"
     if first == 0:
         said = "The words before the first tag, or after <|speaker:0|>, belong to speaker 0"
@@ -238,64 +239,6 @@ def _check_speakers(pieces: list[Piece], known: set[int]) -> None:
         "`voices`, or remove the tag.",
         attr="text",
     )
-
-
-_LETTERS_PER_SECOND = 14.0  # read aloud in most alphabets, short pauses included
-_FULL_WIDTH = "\u2e80"  # an ideograph, a syllable of Kana or Hangul takes as long as some letters
-_LETTERS_OF_FULL_WIDTH = 2.5
-
-
-@dataclass(frozen=True)
-class Preview:
-    """Hold what a job would speak."""
-
-    language: str
-    pieces: list[Piece]
-    warnings: list[str]
-
-    @property
-    def characters(self) -> int:
-        """Return how many characters would be spoken."""
-        return sum(len(piece.spoken_text) for piece in self.pieces)
-
-    @property
-    def estimated_seconds(self) -> float:
-        """Return about how long the audio would be at a usual pace, pauses included."""
-        letters = sum(map(_letters, self.pieces))
-        pauses_ms = sum(piece.pause_after_ms for piece in self.pieces)
-        return round(letters / _LETTERS_PER_SECOND + pauses_ms / 1000, 1)
-
-
-def preview_order(order: Order, *, owner: AbstractBaseUser | None) -> Preview:
-    """Return how an order's text would be spoken; nothing is written.
-
-    Raises:
-        SubmitRejectedError: as submitting does.
-    """
-    planned = Planner(owner).plan_text(order)
-    warnings = []
-    if order.normalise and not has_rules(planned.language):
-        known = ", ".join(sorted(WORDS))
-        warnings.append(
-            "Numbers are not spelled out: there are no rules for the language "
-            f"{planned.language!r}, only for {known}."
-        )
-    if not order.voice and not order.voices:
-        warnings.append("No voice is given, so the lexicons of voices are not applied.")
-    return Preview(planned.language, planned.pieces, warnings)
-
-
-def preview_lexicons(order: Order, *, owner: AbstractBaseUser | None) -> Preview:
-    """Return what the lexicons and entries of an order alone would change in its text.
-
-    Raises:
-        SubmitRejectedError: as submitting does, of what concerns text and lexicons.
-    """
-    planner, book = Planner(owner), LexiconBook(owner)
-    cut = planner.cut_text(order, {})
-    layers = book.first_layers(order.lexicon, order.lexicons, cut.language)
-    pieces = book.speak_by(cut.pieces, layers, max_chars=planner.card.segment_chars)
-    return Preview(cut.language, pieces, [])
 
 
 def changes_of(piece: Piece) -> list[dict[str, object]]:
@@ -311,10 +254,3 @@ def changes_of(piece: Piece) -> list[dict[str, object]]:
         }
         for change in piece.changes
     ]
-
-
-def _letters(piece: Piece) -> float:
-    return sum(
-        _LETTERS_OF_FULL_WIDTH if character >= _FULL_WIDTH else 1.0
-        for character in piece.spoken_text
-    )

@@ -6,7 +6,7 @@ Rows go first, in a transaction; their objects go after it has committed.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -76,6 +76,15 @@ def drop_inline_references(job_ids: Sequence[uuid.UUID]) -> None:
         transaction.on_commit(partial(collect_clips, stored))
 
 
+def delete_takes(take_ids: Collection[uuid.UUID]) -> None:
+    """Delete those of some takes that no segment has any more; call inside a transaction."""
+    unused = Take.objects.filter(segments__isnull=True, candidate_of__isnull=True)
+    orphans = unused.filter(pk__in=take_ids)
+    keys = [key for pair in orphans.values_list("codes_key", "audio_key") for key in pair]
+    orphans.delete()
+    delete_objects_on_commit(keys)
+
+
 def delete_job(job: RenderJob) -> None:
     """Delete a job in any state, its files, and the takes that no other job uses.
 
@@ -94,7 +103,7 @@ def delete_jobs(job_ids: Sequence[uuid.UUID]) -> None:
         inline = VoiceVersion.objects.filter(voice__isnull=True, pinned_by__job__in=job_ids)
         inline_ids = list(inline.values_list("pk", flat=True))
         segments = Segment.objects.filter(job__in=job_ids)
-        spoken = segments.exclude(take=None).order_by()
+        spoken = segments.filter(take__isnull=False).order_by()
         takes = set(spoken.values_list("take_id", flat=True))
         compared = Take.objects.filter(candidate_of__job__in=job_ids)
         takes |= set(compared.values_list("pk", flat=True))
@@ -103,11 +112,7 @@ def delete_jobs(job_ids: Sequence[uuid.UUID]) -> None:
         heard = LiveChunk.objects.filter(segment__job__in=job_ids).exclude(key="").order_by()
         delete_objects_on_commit(list(heard.values_list("key", flat=True)))
         RenderJob.objects.filter(pk__in=job_ids).delete()
-        unused = Take.objects.filter(segments__isnull=True, candidate_of__isnull=True)
-        orphans = unused.filter(pk__in=takes)
-        keys = [key for pair in orphans.values_list("codes_key", "audio_key") for key in pair]
-        orphans.delete()
-        delete_objects_on_commit(keys)
+        delete_takes(takes)
         unpinned = VoiceVersion.objects.filter(pk__in=inline_ids, pinned_by__isnull=True)
         drop_references(unpinned)
         unpinned.delete()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Collection, Iterable
 
@@ -12,13 +11,12 @@ from django.db.models import Q, QuerySet, Sum
 from django.db.models.functions import Length
 
 from synth.accounts.limits import check_job
-from synth.card import CardError, read_card
+from synth.jobs.planning import Planner
 from synth.jobs.submit import segment_seed
 from synth.models import ApiKey, JobVoice, RenderJob, Segment
 from synth.models.keys import lane_of
 from synth.text.normalise import clean_text, is_speakable
-from synth.transitions.job_voices import silence_of
-from synth.transitions.jobs import UNFINISHED, retry_job
+from synth.transitions.jobs import OPEN, UNFINISHED, UNSPOKEN, retry_job, silence_of
 from synth.transitions.segment_edits import CHANGEABLE, choose_take, render_again, say_otherwise
 from ttsweb.refusals import POLL_SECONDS, RefusedError, SubmitRejectedError
 from voices.models import VoiceVersion
@@ -39,8 +37,21 @@ def retry(job: RenderJob, *, api_key: ApiKey | None = None) -> None:
         RetryRefusedError: job_not_ended, nothing_to_retry, and those of `check_voice`.
     """
     check_retry(job)
-    if not _queue(job, api_key):
-        raise _nothing_to_retry()
+    with transaction.atomic():
+        if api_key is not None:
+            unspoken = job.segments.exclude(status=Segment.Status.DONE)
+            chars = unspoken.aggregate(chars=Sum(Length("text")))["chars"] or 0
+            check_job(api_key, Q(pk=job.pk), chars=chars)
+        if not retry_job(job.pk):
+            raise _nothing_to_retry()
+        _move_to_key(job, api_key)
+
+
+def _move_to_key(job: RenderJob, api_key: ApiKey | None) -> None:
+    """Count a job that goes on towards the limits of the key that asked for it."""
+    if api_key is not None:
+        lane = lane_of(job.owner_id, api_key)
+        RenderJob.objects.filter(pk=job.pk).update(api_key=api_key, lane=lane)
 
 
 def may_retry(job: RenderJob, *, pinned: Iterable[JobVoice] | None = None) -> bool:
@@ -57,26 +68,17 @@ def may_retry(job: RenderJob, *, pinned: Iterable[JobVoice] | None = None) -> bo
 
 
 def check_retry(job: RenderJob, *, pinned: Iterable[JobVoice] | None = None) -> None:
-    """Refuse a job that nothing can be done again of.
-
-    Args:
-        pinned: as for `may_retry`.
-
-    Raises:
-        RetryRefusedError: as `retry` does.
-    """
+    """Refuse a job that nothing can be done again of, as `retry` does; `pinned` as `may_retry`."""
     if job.status in UNFINISHED:
-        raise RetryRefusedError(
-            "job_not_ended", "The job is still running; cancel it before you retry it."
-        )
+        sentence = "The job is still running; cancel it before you retry it."
+        raise RetryRefusedError("job_not_ended", sentence)
     if not job.segments_total:  # an item that its batch was told to skip
         raise RetryRefusedError(
             "nothing_to_retry",
             "This item was never queued, as it was invalid; correct it and submit it again.",
         )
-    unspoken = (Segment.Status.FAILED, Segment.Status.CANCELLED)
     if pinned is None:
-        has_unspoken = job.segments.filter(status__in=unspoken).exists()
+        has_unspoken = job.segments.filter(status__in=UNSPOKEN).exists()
         pinned = voices_to_check([job.pk]) if has_unspoken else ()
     for one in pinned:
         check_voice(one)
@@ -93,28 +95,8 @@ def voices_to_check(job_ids: Collection[uuid.UUID]) -> QuerySet[JobVoice]:
 
 
 def _nothing_to_retry() -> RetryRefusedError:
-    return RetryRefusedError(
-        "nothing_to_retry", "There is nothing to retry: all of the job was rendered."
-    )
-
-
-@transaction.atomic
-def _queue(job: RenderJob, api_key: ApiKey | None) -> bool:
-    """Queue the job again within the limits of the key; False when there is nothing to do."""
-    if api_key is not None:
-        check_job(api_key, Q(pk=job.pk), chars=_chars_again(job))
-    is_queued = retry_job(job.pk)
-    if is_queued and api_key is not None:
-        RenderJob.objects.filter(pk=job.pk).update(
-            api_key=api_key, lane=lane_of(job.owner_id, api_key)
-        )
-    return is_queued
-
-
-def _chars_again(job: RenderJob) -> int:
-    """Return how many characters are to be rendered once more."""
-    unspoken = job.segments.exclude(status=Segment.Status.DONE)
-    return unspoken.aggregate(chars=Sum(Length("text")))["chars"] or 0
+    sentence = "There is nothing to retry: all of the job was rendered."
+    return RetryRefusedError("nothing_to_retry", sentence)
 
 
 def check_voice(pinned: JobVoice) -> None:
@@ -136,9 +118,8 @@ def check_voice(pinned: JobVoice) -> None:
             "again with its clip.",
         )
     if version.status == VoiceVersion.Status.FAILED:
-        raise RetryRefusedError(
-            "voice_failed", f"The voice could not be encoded: {version.error_message}"
-        )
+        sentence = f"The voice could not be encoded: {version.error_message}"
+        raise RetryRefusedError("voice_failed", sentence)
 
 
 def check_silence(pinned: JobVoice) -> None:
@@ -151,10 +132,6 @@ def check_silence(pinned: JobVoice) -> None:
     if silence is not None:
         message = f"{silence.message} Submit the text with another voice."
         raise RetryRefusedError(silence.code, message)
-
-
-_TAG = re.compile(r"<\|")
-_OPEN = (Segment.Status.QUEUED, Segment.Status.CLAIMED)
 
 
 def rerender(
@@ -229,38 +206,26 @@ def check_spoken_text(text: str, segment: Segment) -> str:
     """
     cleaned = " ".join(clean_text(text, max_chars=settings.MAX_TEXT_CHARS).split())
     if not is_speakable(cleaned):
-        raise SubmitRejectedError(
-            "text_empty", "The text has no letter or digit to speak; add some.", attr="text"
-        )
-    if _TAG.search(cleaned):
-        raise SubmitRejectedError(
-            "text_has_tags",
-            "A segment has one speaker; remove tags such as <|speaker:1|>.",
-            attr="text",
-        )
-    most = max(_segment_chars(), len(segment.spoken_text))
+        sentence = "The text has no letter or digit to speak; add some."
+        raise SubmitRejectedError("text_empty", sentence, attr="text")
+    if "<|" in cleaned:
+        sentence = "A segment has one speaker; remove tags such as <|speaker:1|>."
+        raise SubmitRejectedError("text_has_tags", sentence, attr="text")
+    most = max(Planner(None).card.segment_chars, len(segment.spoken_text))
     if len(cleaned) > most:
-        raise SubmitRejectedError(
-            "text_too_long",
+        sentence = (
             f"The text has {len(cleaned)} characters; with this model a segment has at most "
-            f"{most}. Shorten the text.",
-            attr="text",
-            case="segment_text_too_long",
+            f"{most}. Shorten the text."
         )
+        case = "segment_text_too_long"
+        raise SubmitRejectedError("text_too_long", sentence, attr="text", case=case)
     return cleaned
-
-
-def _segment_chars() -> int:
-    try:
-        return read_card(settings.CHECKPOINT).segment_chars
-    except CardError as error:
-        raise SubmitRejectedError("checkpoint_card_invalid", str(error)) from error
 
 
 def _is_done_already(segment: Segment, seed: int | None, spoken: str | None) -> bool:
     """Say whether a segment is, or is about to be, what is asked for."""
     has_text = spoken is None or spoken == segment.spoken_text
-    if segment.status in _OPEN:
+    if segment.status in OPEN:
         return has_text and seed in (None, segment.seed)
     is_done = segment.status == Segment.Status.DONE
     return is_done and has_text and seed == segment.seed
@@ -270,15 +235,13 @@ def _check_state(segment: Segment) -> None:
     """Refuse a segment that cannot be changed now."""
     job = segment.job
     if job.cancel_requested or job.status == RenderJob.Status.CANCELLED:
-        raise RetryRefusedError(
-            "job_cancelled", "The job was cancelled; retry the job before you change its segments."
-        )
-    if segment.status in _OPEN:
+        sentence = "The job was cancelled; retry the job before you change its segments."
+        raise RetryRefusedError("job_cancelled", sentence)
+    if segment.status in OPEN:
         raise _unfinished()
     if segment.status not in CHANGEABLE:
-        raise RetryRefusedError(
-            "segment_cancelled", "The segment was cancelled; retry the job first."
-        )
+        sentence = "The segment was cancelled; retry the job first."
+        raise RetryRefusedError("segment_cancelled", sentence)
 
 
 def _unfinished() -> RetryRefusedError:
@@ -294,18 +257,15 @@ def _queue_segment(
     segment: Segment, seed: int | None, spoken: str | None, api_key: ApiKey | None
 ) -> bool:
     """Queue the segment within the limits of the key; False when it is not to be changed now."""
-    job = segment.job
     if api_key is not None:
-        check_job(api_key, Q(pk=job.pk), chars=len(spoken or segment.text))
+        check_job(api_key, Q(pk=segment.job_id), chars=len(spoken or segment.text))
     if spoken is None or spoken == segment.spoken_text:
         is_queued = render_again(segment.pk, seed=seed)
     else:
-        own = segment_seed(job.seed, spoken, segment.speaker) if seed is None else seed
+        own = segment_seed(segment.job.seed, spoken, segment.speaker) if seed is None else seed
         is_queued = say_otherwise(
             segment.pk, spoken_text=spoken, seed=own, is_hand_picked=seed is not None
         )
-    if is_queued and api_key is not None:
-        RenderJob.objects.filter(pk=job.pk).update(
-            api_key=api_key, lane=lane_of(job.owner_id, api_key)
-        )
+    if is_queued:
+        _move_to_key(segment.job, api_key)
     return is_queued

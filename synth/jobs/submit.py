@@ -8,21 +8,21 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import itertools
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from django.contrib.auth.models import AbstractBaseUser
-from django.db import connection, transaction
-from django.db.models import AutoField, Field, Model, Q
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.db import IntegrityError, connection, transaction
+from django.db.models import AutoField, Field, Model, Q, QuerySet
 from django.utils import timezone
 
 from synth.accounts.limits import check_job, check_upload_bytes
-from synth.jobs.idempotency import make_once
 from synth.jobs.planning import Order as Order
-from synth.jobs.planning import PlannedJob, plan_job
-from synth.models import ApiKey, Chapter, JobVoice, RenderJob, Segment
+from synth.jobs.planning import PlannedJob, Planner
+from synth.models import ApiKey, Batch, BookSource, Chapter, JobVoice, RenderJob, Segment
 from synth.models.keys import lane_of
 from synth.transitions.jobs import UNFINISHED
 from ttsweb.refusals import SubmitRejectedError
@@ -36,6 +36,7 @@ from voices.submit import NewClip, create_version
 if TYPE_CHECKING:
     _Field = Field[Any, Any]
 
+Row = TypeVar("Row", RenderJob, Batch, BookSource)
 _STORE_ATTEMPTS = 3
 
 
@@ -66,7 +67,7 @@ def submit_job(
     """
 
     def make() -> RenderJob:
-        planned = plan_job(order, owner=owner)
+        planned = Planner(owner).plan(order)
         planned.job.idempotency_key, planned.job.body_digest = idempotency_key, body_digest
         return write_job(planned, api_key=api_key)
 
@@ -75,13 +76,66 @@ def submit_job(
     )
 
 
-def check_order(order: Order, *, owner: AbstractBaseUser | None) -> None:
-    """Look at an order as `submit_job` would, and make nothing.
+def make_once(
+    rows: QuerySet[Row],
+    make: Callable[[], Row],
+    *,
+    owner: AbstractBaseUser | None,
+    key: str,
+    digest: str,
+) -> tuple[Row, bool]:
+    """Return the row that this owner's key has made, or what `make` makes; and whether it did.
+
+    Args:
+        rows: those among which a key of an owner is used once.
+        make: writes the row with the key and the digest.
+        key: at most 255 characters; empty makes a new row in any case.
+        digest: of the request, which must be the same for the same key.
 
     Raises:
-        SubmitRejectedError: as `submit_job`, as far as that shows before rows are written.
+        SubmitRejectedError: idempotency_key_reused, and whatever `make` raises.
     """
-    plan_job(order, owner=owner)
+    if (known := find_made(rows, owner=owner, key=key, digest=digest)) is not None:
+        return known, False
+    try:
+        return make(), True
+    except IntegrityError as error:  # another request with the key was faster
+        # The constraints' names hold this word, and so do the columns.
+        if "idempotency_key" not in str(error):
+            raise
+        if (known := find_made(rows, owner=owner, key=key, digest=digest)) is None:
+            raise
+        return known, False
+
+
+def find_made(
+    rows: QuerySet[Row], *, owner: AbstractBaseUser | AnonymousUser | None, key: str, digest: str
+) -> Row | None:
+    """Return the row that this owner's key has made.
+
+    Raises:
+        SubmitRejectedError: idempotency_key_reused, the key came with another body.
+    """
+    if not key:
+        return None
+    row = rows.filter(owner_id=owner.pk if owner else None, idempotency_key=key).first()
+    if row is not None:
+        check_digest(row.body_digest, digest, noun=str(rows.model._meta.verbose_name), pk=row.pk)
+    return row
+
+
+def check_digest(known: str, digest: str, *, noun: str, pk: uuid.UUID) -> None:
+    """Refuse a key that came with another body than the first time.
+
+    Raises:
+        SubmitRejectedError: idempotency_key_reused.
+    """
+    if known != digest:
+        raise SubmitRejectedError(
+            "idempotency_key_reused",
+            f"This Idempotency-Key was used with another body, for the {noun} {pk}. Use a new "
+            f"key for a new {noun}.",
+        )
 
 
 def write_job(planned: PlannedJob, *, api_key: ApiKey | None = None) -> RenderJob:
@@ -97,35 +151,23 @@ def write_job(planned: PlannedJob, *, api_key: ApiKey | None = None) -> RenderJo
     for attempt in range(1, _STORE_ATTEMPTS + 1):
         clips: dict[int, NewClip] = {}
         try:
-            for speaker, reference in planned.references.items():
-                clips[speaker] = _stored(reference, tenant_of(planned.job.owner_id))
+            for speaker, clip in planned.references.items():
+                clips[speaker] = clip
+                if clip.content is not None:
+                    container = clip.container or check_clip(clip.content)
+                    tenant = tenant_of(planned.job.owner_id)
+                    stored = store_clip(clip.content, container=container, tenant=tenant)
+                    stored_clip = replace(clip, content=None, stored=stored, container=container)
+                    clips[speaker] = stored_clip
             write_jobs([replace(planned, references=clips)], api_key=api_key)
             break
         except BaseException as error:
             collect_clips(clip.stored.pk for clip in clips.values() if clip.stored is not None)
-            is_gone = isinstance(error, ClipRejectedError) and error.code == "clip_gone"
-            if is_gone and attempt < _STORE_ATTEMPTS:
-                continue
-            if isinstance(error, ClipRejectedError):
-                raise _of_reference(error) from error
-            raise
+            if not isinstance(error, ClipRejectedError):
+                raise
+            if error.code != "clip_gone" or attempt == _STORE_ATTEMPTS:
+                raise SubmitRejectedError(error.code, str(error), attr="reference") from error
     return planned.job
-
-
-def _stored(reference: NewClip, tenant: str) -> NewClip:
-    """Return the reference with its bytes in the storage."""
-    if reference.content is None:
-        return reference
-    try:
-        container = reference.container or check_clip(reference.content)
-    except ClipRejectedError as error:
-        raise _of_reference(error) from error
-    stored = store_clip(reference.content, container=container, tenant=tenant)
-    return replace(reference, content=None, stored=stored, container=container)
-
-
-def _of_reference(error: ClipRejectedError) -> SubmitRejectedError:
-    return SubmitRejectedError(error.code, str(error), attr="reference")
 
 
 ROWS_AT_ONCE = 1000  # that one INSERT writes
@@ -169,26 +211,24 @@ def write_jobs(
         own = Q(batch=first.batch_id) if first.batch_id else Q(pk=first.pk)
         check_job(api_key, own, chars=chars, jobs=len(queued))
     spoken_by = list(zip(plans, _versions(plans), strict=True))
-    insert_rows(
-        JobVoice,
-        _columns(
-            ("job_id", "speaker", "version_id", "role"),
-            (
-                (plan.job.pk, speaker, version.pk, plan.roles.get(speaker, ""))
-                for plan, versions in spoken_by
-                for speaker, version in versions.items()
-            ),
-        ),
+    voices = (
+        (plan.job.pk, speaker, version.pk, plan.roles.get(speaker, ""))
+        for plan, versions in spoken_by
+        for speaker, version in versions.items()
     )
+    insert_rows(JobVoice, _columns(("job_id", "speaker", "version_id", "role"), voices))
     if any(plan.references for plan in plans):
         check_upload_bytes(api_key)
     _insert_segments(plans)
     ready = VoiceVersion.Status.READY
-    _wake(
-        plan.job
+    speaking = (
+        plan.job.pk
         for plan, versions in spoken_by
         if plan.chapters and all(version.status == ready for version in versions.values())
     )
+    segments = Segment.objects.filter(job__in=list(itertools.islice(speaking, WAKING_SEGMENTS)))
+    first_ones = segments.order_by("pk").values_list("pk", flat=True)[:WAKING_SEGMENTS]
+    enqueue(Kind.SEGMENT, list(first_ones))
 
 
 def segment_seed(job_seed: int, spoken_text: str, speaker: int) -> int:
@@ -266,13 +306,6 @@ def _segments(
                 yield job.pk, key, index, *said
 
 
-def _wake(jobs: Iterable[RenderJob]) -> None:
-    """Send messages for the first segments of jobs that may be rendered now."""
-    ids = [job.pk for job in itertools.islice(jobs, WAKING_SEGMENTS)]
-    segments = Segment.objects.filter(job__in=ids).order_by("pk").values_list("pk", flat=True)
-    enqueue(Kind.SEGMENT, list(segments[:WAKING_SEGMENTS]))
-
-
 def _columns(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> dict[str, Sequence[Any]]:
     columns = list(zip(*rows, strict=True)) or [()] * len(names)
     return dict(zip(names, columns, strict=True))
@@ -301,71 +334,42 @@ def insert_rows(model: type[Model], columns: Mapping[str, Sequence[Any]]) -> Non
         if values is None and isinstance(field, AutoField):
             continue  # the database counts
         if values is None:
-            common[field] = _prepared(field, _default_of(field))
+            is_now = getattr(field, "auto_now", False) or getattr(field, "auto_now_add", False)
+            common[field] = _prepare(field, timezone.now() if is_now else field.get_default())
         elif list(values).count(values[0]) == count:
-            common[field] = _prepared(field, values[0])
+            common[field] = _prepare(field, values[0])
         else:
-            varying[field] = [_prepared(field, value) for value in values]
-    if connection.vendor == "postgresql":
-        _insert_arrays(model, varying, common, count)
-    else:
-        _insert_each(model, varying, common, count)
+            varying[field] = [_prepare(field, value) for value in values]
+    quote = connection.ops.quote_name
+    names = ", ".join(quote(str(field.column)) for field in [*varying, *common])  # all are ours
+    sql = f"INSERT INTO {quote(model._meta.db_table)} ({names})"
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":  # an array for each column whose values differ
+            same = [f"%s::{_type_of(field)}" for field in common]
+            arrays = ", ".join(f"%s::{_type_of(field)}[]" for field in varying)
+            source = f"UNNEST({arrays}) AS given" if varying else "generate_series(1, %s)"
+            chosen = ", ".join(["given.*", *same] if varying else same)
+            given: list[Any] = list(varying.values()) or [count]
+            cursor.execute(f"{sql} SELECT {chosen} FROM {source}", [*common.values(), *given])
+        else:  # a statement that is repeated inside the database's own library
+            marks = ", ".join(["%s"] * (len(varying) + len(common)))
+            same_values = [repeat(value, count) for value in common.values()]
+            rows = zip(*varying.values(), *same_values, strict=True)
+            cursor.executemany(f"{sql} VALUES ({marks})", list(rows))
+
+
+def _prepare(field: _Field, value: Any) -> Any:
+    if type(value) in _PLAIN and field.get_internal_type() not in _CONVERTED:
+        return value
+    return field.get_db_prep_save(value, connection)
+
+
+def _type_of(field: _Field) -> str:
+    """Return a column's type without its length: a cast to that would cut what is too long."""
+    return str(field.db_type(connection)).partition("(")[0]
 
 
 def columns_of(rows: Sequence[Model]) -> dict[str, list[Any]]:
     """Return the columns of unsaved rows whose primary key is set already."""
     fields = type(rows[0])._meta.concrete_fields
     return {field.attname: [getattr(row, field.attname) for row in rows] for field in fields}
-
-
-def _default_of(field: _Field) -> Any:
-    is_now = getattr(field, "auto_now", False) or getattr(field, "auto_now_add", False)
-    return timezone.now() if is_now else field.get_default()
-
-
-def _prepared(field: _Field, value: Any) -> Any:
-    if type(value) in _PLAIN and field.get_internal_type() not in _CONVERTED:
-        return value
-    return field.get_db_prep_save(value, connection)
-
-
-def _insert_each(
-    model: type[Model],
-    varying: Mapping[_Field, list[Any]],
-    common: Mapping[_Field, Any],
-    count: int,
-) -> None:
-    """Insert rows by one statement that is repeated inside the database's own library."""
-    marks = ", ".join(["%s"] * (len(varying) + len(common)))
-    sql = f"INSERT INTO {_names(model, [*varying, *common])} VALUES ({marks})"  # names are ours
-    rows = zip(*varying.values(), *(repeat(value, count) for value in common.values()), strict=True)
-    with connection.cursor() as cursor:
-        cursor.executemany(sql, list(rows))
-
-
-def _insert_arrays(
-    model: type[Model],
-    varying: Mapping[_Field, list[Any]],
-    common: Mapping[_Field, Any],
-    count: int,
-) -> None:
-    """Insert rows by one statement with an array for each column whose values differ."""
-    same = ", ".join(f"%s::{_type_of(field)}" for field in common)
-    arrays = ", ".join(f"%s::{_type_of(field)}[]" for field in varying)
-    source = f"UNNEST({arrays}) AS given" if varying else "generate_series(1, %s)"
-    chosen = ", ".join(filter(None, ("given.*" if varying else "", same)))
-    sql = f"INSERT INTO {_names(model, [*varying, *common])} SELECT {chosen} FROM {source}"
-    given: list[Any] = list(varying.values()) or [count]
-    with connection.cursor() as cursor:
-        cursor.execute(sql, [*common.values(), *given])
-
-
-def _names(model: type[Model], fields: Sequence[_Field]) -> str:
-    quote = connection.ops.quote_name
-    columns = ", ".join(quote(str(field.column)) for field in fields)
-    return f"{quote(model._meta.db_table)} ({columns})"
-
-
-def _type_of(field: _Field) -> str:
-    """Return a column's type without its length: a cast to that would cut what is too long."""
-    return str(field.db_type(connection)).partition("(")[0]

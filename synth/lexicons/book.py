@@ -16,7 +16,15 @@ from synth.models import Lexicon, LexiconEntry
 from synth.text.pauses import DEFAULT_PAUSES, Pauses
 from synth.text.replacing import Layer
 from synth.text.respeaking import Speech, respeak
-from synth.text.rules import MAX_SLOW, Budget, Rule, RuleError, TooSlowError, check_rule
+from synth.text.rules import (
+    KINDS,
+    MAX_SLOW,
+    Budget,
+    Rule,
+    RuleError,
+    TooSlowError,
+    check_rule,
+)
 from synth.text.segments import Piece
 from synth.text.speller import speller
 from ttsweb.refusals import SubmitRejectedError
@@ -50,7 +58,7 @@ def _read_layer(
         Rule(
             entry.find,
             entry.say,
-            "regex" if entry.kind == "regex" else "literal" if entry.kind == "literal" else "word",
+            next((kind for kind in KINDS if kind == entry.kind), "word"),
             entry.case_sensitive,
             entry.language or own_language,
         )
@@ -64,11 +72,8 @@ def compile_layer(name: str, rules: Iterable[Rule], language: str) -> Layer:
     try:
         return Layer(name, rules, language)
     except RuleError as error:  # a pattern that was kept by another release of the library
-        raise SubmitRejectedError(
-            error.code,
-            f"An entry of the lexicon {name!r} cannot be used: {error.message}",
-            attr="lexicons",
-        ) from error
+        message = f"An entry of the lexicon {name!r} cannot be used: {error.message}"
+        raise SubmitRejectedError(error.code, message, attr="lexicons") from error
 
 
 JOB_LAYER = "job"  # names the entries that a job brings along
@@ -156,17 +161,13 @@ class LexiconBook:
         if wanted not in self._named:
             found = find_named(find_applied_lexicons(self._owner), wanted)
             if found is None:
-                raise SubmitRejectedError(
-                    "lexicon_not_found",
-                    f"There is no lexicon with the id or name {wanted[:100]!r}.",
-                    attr="lexicons",
-                )
+                message = f"There is no lexicon with the id or name {wanted[:100]!r}."
+                raise SubmitRejectedError("lexicon_not_found", message, attr="lexicons")
             if not found.enabled:
-                raise SubmitRejectedError(
-                    "lexicon_disabled",
-                    f"The lexicon {found.name!r} is switched off; switch it on, or leave it out.",
-                    attr="lexicons",
+                message = (
+                    f"The lexicon {found.name!r} is switched off; switch it on, or leave it out."
                 )
+                raise SubmitRejectedError("lexicon_disabled", message, attr="lexicons")
             self._named[wanted] = found
         return self._named[wanted]
 
@@ -189,13 +190,11 @@ class LexiconBook:
         if entries:
             key = ([dict(entry) for entry in entries], language)
             if self._own_layer is None or self._own_layer[0] != key:
-                self._own_layer = (
-                    key,
-                    compile_layer(JOB_LAYER, self._check_entries(entries), language),
-                )
+                rules = self._check_entries(entries)
+                self._own_layer = (key, compile_layer(JOB_LAYER, rules, language))
             layers.append(self._own_layer[1])
-        chosen = {lexicon.pk: lexicon for lexicon in map(self.named, named)}
-        return layers + [self.layer(lexicon, language) for lexicon in chosen.values()]
+        chosen = dict.fromkeys(map(self.named, named))
+        return layers + [self.layer(lexicon, language) for lexicon in chosen]
 
     def _check_entries(self, entries: Sequence[Mapping[str, Any]]) -> list[Rule]:
         """Return the rules of a job's own entries; the time that checking takes counts as well."""
@@ -227,11 +226,11 @@ class LexiconBook:
             self._applying = sorted(
                 rows, key=lambda row: (row.scope != "voice", row.owner_id is None, row.name)
             )
-        before = {lexicon.pk for lexicon in map(self.named, named)}
+        before = set(map(self.named, named))
         return [
             self.layer(lexicon, language)
             for lexicon in self._applying
-            if lexicon.pk not in before
+            if lexicon not in before
             and (lexicon.scope == Lexicon.Scope.GLOBAL or lexicon.voice_id == voice_id)
             and (lexicon.scope != Lexicon.Scope.VOICE or voice_id is not None)
         ]

@@ -8,8 +8,9 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
+
+from lxml import etree
 
 from synth.lexicons import book, store
 from synth.lexicons.store import Mode, check_entry, put_entries
@@ -57,7 +58,6 @@ class Reading:
     warnings: list[str] = field(default_factory=list)
 
     def refuse(self, line: int, attr: str, code: str, message: str) -> None:
-        """Add what is wrong in a line."""
         self.bad.append(BadLine(line, attr, code, message))
 
     def is_enough(self) -> bool:
@@ -122,21 +122,16 @@ def decode_file(content: bytes) -> str:
         FileRefusedError: file_too_large, file_not_utf8, file_empty.
     """
     if len(content) > max_file_bytes():
-        raise FileRefusedError(
-            "file_too_large",
-            f"The file is too large: at most {max_file_bytes()} bytes are allowed.",
-        )
+        message = f"The file is too large: at most {max_file_bytes()} bytes are allowed."
+        raise FileRefusedError("file_too_large", message)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise FileRefusedError(
-            "file_not_utf8",
-            f"The file is not UTF-8 text (byte {error.start}); save it as CSV in UTF-8.",
-        ) from error
+        message = f"The file is not UTF-8 text (byte {error.start}); save it as CSV in UTF-8."
+        raise FileRefusedError("file_not_utf8", message) from error
     if not text.strip():
-        raise FileRefusedError(
-            "file_empty", "The file is empty; choose a CSV or PLS file with entries."
-        )
+        message = "The file is empty; choose a CSV or PLS file with entries."
+        raise FileRefusedError("file_empty", message)
     return text
 
 
@@ -155,7 +150,7 @@ def write_csv(entries: Iterable[LexiconEntry]) -> bytes:
     for entry in entries:
         flags = [str(flag).lower() for flag in (entry.case_sensitive, entry.enabled)]
         cells = [entry.find, entry.say, entry.kind, flags[0], entry.language, flags[1]]
-        writer.writerow(map(_as_text, cells))
+        writer.writerow(f"'{cell}" if _is_formula(cell) else cell for cell in cells)
     return file.getvalue().encode("utf-8-sig")
 
 
@@ -183,40 +178,35 @@ def read_csv(content: bytes) -> Reading:
     except csv.Error as error:
         reading.refuse(line, "", "csv_invalid", f"The file is not CSV: {error}.")
     if names is None and not reading.bad:
-        raise _bad_columns("the file has no line of column names")
+        _column_names([])
     return reading
 
 
 def _column_names(row: list[str]) -> list[str]:
     names = [cell.strip().lower() for cell in row]
-    unknown = [name for name in names if name not in COLUMNS]
-    if unknown:
-        raise _bad_columns(f"{unknown[0][:50]!r} is not one of them")
-    missing = [name for name in COLUMNS[:2] if name not in names]
-    if missing:
-        raise _bad_columns(f"{missing[0]!r} is missing")
-    if len(set(names)) < len(names):
-        raise _bad_columns("a column is given twice")
+    faults = [f"{name[:50]!r} is not one of them" for name in names if name not in COLUMNS]
+    faults += [f"{name!r} is missing" for name in COLUMNS[:2] if name not in names]
+    faults += ["a column is given twice"] if len(set(names)) < len(names) else []
+    if not row:
+        faults = ["the file has no line of column names"]
+    if faults:
+        raise FileRefusedError(
+            "csv_columns",
+            "The first line must name the columns, separated by commas: "
+            f"{', '.join(COLUMNS)}; {faults[0]}.",
+        )
     return names
-
-
-def _bad_columns(what: str) -> FileRefusedError:
-    return FileRefusedError(
-        "csv_columns",
-        f"The first line must name the columns, separated by commas: {', '.join(COLUMNS)}; {what}.",
-    )
 
 
 def _read_row(reading: Reading, line: int, names: list[str], row: list[str]) -> None:
     if len(row) != len(names):
-        sentence = (
-            f"The line has {counted(len(row), 'cell')}, but the first line names "
-            f"{counted(len(names), 'column')}."
-        )
+        cells, columns = counted(len(row), "cell"), counted(len(names), "column")
+        sentence = f"The line has {cells}, but the first line names {columns}."
         reading.refuse(line, "", "csv_cells", sentence)
         return
     values: dict[str, Any] = {
-        name: _as_written(cell) for name, cell in zip(names, row, strict=True)
+        name: cell[1:] if cell.startswith("'") and _is_formula(cell) else cell
+        for name, cell in zip(names, row, strict=True)
     }
     for name in ("kind", "language", *_FLAGS):
         values[name] = values.get(name, "").strip()
@@ -230,21 +220,15 @@ def _read_row(reading: Reading, line: int, names: list[str], row: list[str]) -> 
     reading.entries.append(FileEntry(line, values))
 
 
-def _as_text(cell: str) -> str:
-    return f"'{cell}" if cell.lstrip("'").startswith(_FORMULA) else cell
-
-
-def _as_written(cell: str) -> str:
-    is_marked = cell.startswith("'") and cell.lstrip("'").startswith(_FORMULA)
-    return cell[1:] if is_marked else cell
+def _is_formula(cell: str) -> bool:
+    """Say whether a spreadsheet takes a cell for a formula, without the apostrophes before it."""
+    return cell.lstrip("'").startswith(_FORMULA)
 
 
 PLS = "http://www.w3.org/2005/01/pronunciation-lexicon"
 OWN = "urn:ttsweb:lexicon"  # what PLS has no word for, as attributes that other programs pass over
-_XML_LANG = "http://www.w3.org/XML/1998/namespace lang"
-_MAX_DEPTH = 20
+_XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 _MAX_WARNINGS = 50
-_TEXTS = ("grapheme", "alias", "phoneme")
 
 
 def write_pls(lexicon: Lexicon, entries: Iterable[LexiconEntry]) -> tuple[bytes, list[str]]:
@@ -285,130 +269,70 @@ def read_pls(content: bytes, *, language: str = "") -> Reading:
     Raises:
         FileRefusedError: file_too_large, file_not_utf8, file_empty, pls_doctype, pls_invalid.
     """
-    text = decode_file(content)
-    reader = _PlsReader(language)
-    parser = expat.ParserCreate(encoding="UTF-8", namespace_separator=" ")
-    parser.StartDoctypeDeclHandler = _refuse_doctype
-    parser.EntityDeclHandler = _refuse_doctype
-    parser.StartElementHandler = lambda name, attributes: reader.start(
-        name, attributes, parser.CurrentLineNumber
-    )
-    parser.EndElementHandler = reader.end
-    parser.CharacterDataHandler = reader.add
+    file = io.BytesIO(decode_file(content).encode())
+    reading = Reading()
+    its_language = ""
     try:
-        parser.Parse(text.encode(), True)
-    except expat.ExpatError as error:
-        raise FileRefusedError("pls_invalid", f"The file is not XML: {error}.") from error
-    return reader.reading
+        for event, element in etree.iterparse(
+            file, events=("start", "end"), encoding="utf-8", resolve_entities=False
+        ):
+            parent = element.getparent()
+            if parent is None and event == "start":  # nothing behind a document type is read yet
+                _check_root(element)
+                given = element.get(_XML_LANG, "")
+                its_language = "" if given.lower() in ("", "und", language.lower()) else given
+            elif (
+                event == "end" and element.tag == f"{{{PLS}}}lexeme" and parent.getparent() is None
+            ):
+                _read_lexeme(reading, element, its_language)
+                element.clear()
+                if reading.is_enough():
+                    break
+    except etree.XMLSyntaxError as error:
+        raise FileRefusedError("pls_invalid", f"The file is not XML: {error.msg}.") from error
+    return reading
 
 
-@dataclass
-class _Lexeme:
-    line: int
-    marks: dict[str, str]
-    graphemes: list[str] = field(default_factory=list)
-    aliases: list[str] = field(default_factory=list)
-    preferred: str | None = None
-    has_phonemes: bool = False
+def _check_root(root: Any) -> None:
+    if root.getroottree().docinfo.doctype:
+        raise FileRefusedError(
+            "pls_doctype",
+            "The file has a document type or entities; remove them and send it again.",
+        )
+    if root.tag != f"{{{PLS}}}lexicon":
+        raise FileRefusedError(
+            "pls_invalid", f"The first element must be `lexicon` in the namespace {PLS}."
+        )
 
 
-class _PlsReader:
-    """Follow the elements of one file."""
-
-    def __init__(self, language: str) -> None:
-        self.reading = Reading()
-        self._own_language, self._language = language, ""
-        self._path: list[str] = []
-        self._lexeme: _Lexeme | None = None
-        self._text: list[str] = []
-        self._is_preferred = False
-
-    def start(self, name: str, attributes: dict[str, str], line: int) -> None:
-        tag = name.removeprefix(f"{PLS} ")
-        if len(self._path) >= _MAX_DEPTH:
-            raise FileRefusedError("pls_invalid", f"Line {line} is nested too deeply.")
-        if not self._path:
-            if name != f"{PLS} lexicon":
-                raise FileRefusedError(
-                    "pls_invalid", f"The first element must be `lexicon` in the namespace {PLS}."
-                )
-            given = attributes.get(_XML_LANG, "")
-            is_other = given.lower() not in ("", "und", self._own_language.lower())
-            self._language = given if is_other else ""
-        elif tag == "lexeme" and len(self._path) == 1:
-            marks = {
-                key.removeprefix(f"{OWN} "): value
-                for key, value in attributes.items()
-                if key.startswith(f"{OWN} ")
-            }
-            self._lexeme = _Lexeme(line, marks)
-        elif tag in _TEXTS:
-            self._text = []
-            self._is_preferred = attributes.get("prefer") == "true"
-        self._path.append(tag)
-
-    def add(self, text: str) -> None:
-        if self._path and self._path[-1] in _TEXTS:
-            self._text.append(text)
-
-    def end(self, name: str) -> None:
-        tag = self._path.pop()
-        lexeme = self._lexeme
-        if lexeme is None or len(self._path) > 2:
-            return
-        text = " ".join("".join(self._text).split())
-        if tag == "grapheme":
-            lexeme.graphemes.append(text)
-        elif tag == "alias":
-            lexeme.aliases.append(text)
-            if self._is_preferred and lexeme.preferred is None:
-                lexeme.preferred = text
-        elif tag == "phoneme":
-            lexeme.has_phonemes = True
-        elif tag == "lexeme":
-            self._keep(lexeme)
-            self._lexeme = None
-
-    def _keep(self, lexeme: _Lexeme) -> None:
-        names = ", ".join(lexeme.graphemes)[:100]
-        if not lexeme.graphemes:
-            self.reading.refuse(lexeme.line, "find", "pls_lexeme", "The lexeme has no grapheme.")
-        elif not lexeme.aliases and lexeme.has_phonemes:
-            self._warn(
-                f"Line {lexeme.line}: {names} has only phonemes, which the model does not "
+def _read_lexeme(reading: Reading, lexeme: Any, language: str) -> None:
+    line = lexeme.sourceline
+    graphemes, aliases, phonemes = (
+        {one: " ".join("".join(one.xpath("text()")).split()) for one in lexeme.iterchildren(tag)}
+        for tag in (f"{{{PLS}}}{name}" for name in ("grapheme", "alias", "phoneme"))
+    )
+    names = ", ".join(graphemes.values())[:100]
+    if not graphemes:
+        reading.refuse(line, "find", "pls_lexeme", "The lexeme has no grapheme.")
+    elif not aliases and phonemes:
+        if len(reading.warnings) < _MAX_WARNINGS:
+            reading.warnings.append(
+                f"Line {line}: {names} has only phonemes, which the model does not "
                 "read; add an alias that spells the sound."
             )
-        elif not lexeme.aliases:
-            self.reading.refuse(
-                lexeme.line, "say", "pls_lexeme", f"The lexeme {names} has no alias."
-            )
-        else:
-            say = lexeme.aliases[0] if lexeme.preferred is None else lexeme.preferred
-            if self.reading.is_enough():
-                return
-            values = {
-                "say": say,
-                "kind": lexeme.marks.get("kind", "word"),
-                "case_sensitive": lexeme.marks.get("case-sensitive") != "false",
-                "language": lexeme.marks.get("language", self._language),
-            }
-            self.reading.entries += [
-                FileEntry(lexeme.line, {"find": grapheme, **values})
-                for grapheme in lexeme.graphemes
-            ]
-
-    def _warn(self, sentence: str) -> None:
-        warnings = self.reading.warnings
-        if len(warnings) < _MAX_WARNINGS:
-            warnings.append(sentence)
-        elif len(warnings) == _MAX_WARNINGS:
-            warnings.append("There are more of the same kind.")
-
-
-def _refuse_doctype(*_: Any) -> None:
-    raise FileRefusedError(
-        "pls_doctype", "The file has a document type or entities; remove them and send it again."
-    )
+        elif len(reading.warnings) == _MAX_WARNINGS:
+            reading.warnings.append("There are more of the same kind.")
+    elif not aliases:
+        reading.refuse(line, "say", "pls_lexeme", f"The lexeme {names} has no alias.")
+    else:
+        preferred = (said for alias, said in aliases.items() if alias.get("prefer") == "true")
+        values = {
+            "say": next(preferred, next(iter(aliases.values()))),
+            "kind": lexeme.get(f"{{{OWN}}}kind", "word"),
+            "case_sensitive": lexeme.get(f"{{{OWN}}}case-sensitive") != "false",
+            "language": lexeme.get(f"{{{OWN}}}language", language),
+        }
+        reading.entries += [FileEntry(line, {"find": one, **values}) for one in graphemes.values()]
 
 
 class BadLinesError(Exception):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
@@ -46,12 +47,9 @@ def may_change(user: AbstractBaseUser | AnonymousUser, lexicon: Lexicon) -> bool
 
 def find_named(lexicons: QuerySet[Lexicon], wanted: str) -> Lexicon | None:
     """Return the lexicon with this id or name, an own one before everybody's; None without one."""
-    try:
-        found = lexicons.filter(pk=uuid.UUID(wanted)).first()
-    except ValueError:
-        found = None
-    if found is not None:
-        return found
+    with suppress(ValueError):
+        if found := lexicons.filter(pk=uuid.UUID(wanted)).first():
+            return found
     if "\0" in wanted or any("\ud800" <= letter <= "\udfff" for letter in wanted):
         return None  # no database holds such a name, nor takes the question
     named = list(lexicons.filter(name__iexact=wanted)[:10])
@@ -98,31 +96,22 @@ def save_lexicon(lexicon: Lexicon, values: Mapping[str, Any]) -> Lexicon:
     """
     for name, value in values.items():
         setattr(lexicon, name, value)
-    if lexicon.scope == Lexicon.Scope.VOICE and lexicon.voice is None:
-        raise LexiconError(
-            "voice_required",
-            "Choose a voice: a lexicon of the scope `voice` needs one.",
-            attr="voice",
-        )
-    if lexicon.scope != Lexicon.Scope.VOICE and values.get("voice") is not None:
-        raise LexiconError(
-            "voice_unfit",
-            "Leave the voice out: only a lexicon of the scope `voice` has one.",
-            attr="voice",
-        )
     if lexicon.scope != Lexicon.Scope.VOICE:
+        if values.get("voice") is not None:
+            message = "Leave the voice out: only a lexicon of the scope `voice` has one."
+            raise LexiconError("voice_unfit", message, attr="voice")
         lexicon.voice = None
+    elif lexicon.voice is None:
+        message = "Choose a voice: a lexicon of the scope `voice` needs one."
+        raise LexiconError("voice_required", message, attr="voice")
     try:
         with transaction.atomic():
             if not lexicon._state.adding:
                 _lock(lexicon.pk)
             lexicon.save()
     except IntegrityError as error:
-        raise LexiconError(
-            "lexicon_name_taken",
-            f"There is already a lexicon named {lexicon.name!r}; choose another name.",
-            attr="name",
-        ) from error
+        message = f"There is already a lexicon named {lexicon.name!r}; choose another name."
+        raise LexiconError("lexicon_name_taken", message, attr="name") from error
     return lexicon
 
 
@@ -167,7 +156,6 @@ def change_entry(entry: LexiconEntry, values: Mapping[str, Any]) -> LexiconEntry
 
 @transaction.atomic
 def delete_entry(entry: LexiconEntry) -> None:
-    """Delete an entry."""
     _lock(entry.lexicon_id)
     LexiconEntry.objects.filter(pk=entry.pk).delete()
     _touch(entry.lexicon_id)
@@ -238,8 +226,7 @@ def _check_room(total: int) -> None:
     if total > MAX_LEXICON_ENTRIES:
         raise LexiconError(
             "too_many_entries",
-            f"The lexicon would have {total} entries; at most "
-            f"{MAX_LEXICON_ENTRIES} are allowed. Make a "
-            "second lexicon.",
+            f"The lexicon would have {total} entries; at most {MAX_LEXICON_ENTRIES} are allowed. "
+            "Make a second lexicon.",
             case="lexicon_full",
         )

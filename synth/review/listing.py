@@ -11,12 +11,11 @@ from __future__ import annotations
 import datetime as dt
 import json
 import uuid
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from threading import Lock
 from typing import Any, NamedTuple
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.core.cache.backends.locmem import LocMemCache
 from django.db.models import (
     BigIntegerField,
     BooleanField,
@@ -24,6 +23,7 @@ from django.db.models import (
     Count,
     ExpressionWrapper,
     F,
+    Field,
     FloatField,
     Func,
     Q,
@@ -131,30 +131,8 @@ _IS_SHORT = Q(
     / Value(MOST_CHARS_PER_SECOND),
 )
 _Key = tuple[uuid.UUID, dt.datetime]
-
-
-class _Known:
-    """Remember the short segments of jobs as they were last changed; the least used go first."""
-
-    def __init__(self) -> None:
-        self._found: OrderedDict[_Key, tuple[int, ...]] = OrderedDict()
-        self._lock = Lock()
-
-    def get(self, key: _Key) -> tuple[int, ...] | None:
-        with self._lock:
-            found = self._found.get(key)
-            if found is not None:
-                self._found.move_to_end(key)
-            return found
-
-    def put(self, key: _Key, ids: tuple[int, ...]) -> None:
-        with self._lock:
-            self._found[key] = ids
-            while len(self._found) > MOST_JOBS:
-                self._found.popitem(last=False)
-
-
-_known = _Known()
+# The short segments of jobs as they were last changed; the least used go first.
+_known = LocMemCache("short segments", {"timeout": None, "max_entries": MOST_JOBS})
 
 
 def short_among(jobs: QuerySet[RenderJob]) -> Q:
@@ -164,62 +142,57 @@ def short_among(jobs: QuerySet[RenderJob]) -> Q:
     what was found holds for as long as `updated_at` does. Beyond MOST_IDS the database looks again.
     """
     keys = list(jobs.filter(**_PARTIAL).order_by().values_list("pk", "updated_at"))
-    found = {key: _known.get(key) for key in keys}
-    unknown = [key for key, ids in found.items() if ids is None]
+    found = _known.get_many([_name(key) for key in keys])
+    unknown = [key for key in keys if _name(key) not in found]
     if unknown:
         found |= _look(unknown)
-    ids = [one for some in found.values() for one in some or ()]
+    ids = [one for some in found.values() for one in some]
     if len(ids) <= MOST_IDS:
         return Q(pk__in=ids)
     return _IS_SHORT & Q(job__in=[pk for pk, _ in keys])
 
 
-def _look(keys: Sequence[_Key]) -> dict[_Key, tuple[int, ...]]:
+def _name(key: _Key) -> str:
+    return f"{key[0].hex}{key[1].timestamp()!r}"
+
+
+def _look(keys: Sequence[_Key]) -> dict[str, list[int]]:
     jobs = dict(keys)
     rows = Segment.objects.filter(_IS_SHORT, job__in=list(jobs)).order_by()
-    found: dict[uuid.UUID, list[int]] = {pk: [] for pk in jobs}
+    found: dict[str, list[int]] = {_name(key): [] for key in keys}
     # With the moment of the job as it is now: one that has moved since is not remembered.
     for job_id, updated_at, pk in rows.values_list("job", "job__updated_at", "pk"):
         if updated_at == jobs[job_id]:
-            found[job_id].append(pk)
-    for key in keys:
-        _known.put(key, tuple(found[key[0]]))
-    return {key: tuple(found[key[0]]) for key in keys}
+            found[_name((job_id, updated_at))].append(pk)
+    _known.set_many(found)
+    return found
 
 
 UNSCORED = 0.1  # the score of a take that nothing else was measured of
 _Query = tuple[str, tuple[Any, ...]]
 
 
-class _OfKept(Func):
-    """One value of the candidate whose take is kept; NULL where there is none.
+class OfKept(Func):
+    """What SQL says of the candidate `one` whose take is kept; NULL where there is none."""
 
-    Takes the columns of the candidates and of the take; `name` is the candidate's key.
-    """
-
-    name = ""
-    postgresql_value = "one.value ->> '{name}'"
-    sqlite_value = "json_extract(one.value, '$.{name}')"
-
-    def __init__(self) -> None:
+    def __init__(self, postgresql: str, sqlite: str, output_field: Field[Any, Any]) -> None:
         columns: tuple[Combinable, ...] = (F("candidates"), F("take_id"))
-        super().__init__(*columns)
+        super().__init__(*columns, output_field=output_field)
+        self.postgresql, self.sqlite = postgresql, sqlite
 
     def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> _Query:
         """Return the query for PostgreSQL."""
-        value = self.postgresql_value.format(name=self.name, unscored=UNSCORED)
         return self._select(
             compiler,
-            f"SELECT {value} FROM jsonb_array_elements({{candidates}}) AS one(value)"
+            f"SELECT {self.postgresql} FROM jsonb_array_elements({{candidates}}) AS one(value)"
             " WHERE one.value ->> 'take' = {take}::text LIMIT 1",
         )
 
     def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> _Query:
         """Return the query for SQLite, whose ids have no hyphens."""
-        value = self.sqlite_value.format(name=self.name, unscored=UNSCORED)
         return self._select(
             compiler,
-            f"SELECT {value} FROM json_each({{candidates}}) AS one"
+            f"SELECT {self.sqlite} FROM json_each({{candidates}}) AS one"
             " WHERE replace(json_extract(one.value, '$.take'), '-', '') = {take} LIMIT 1",
         )
 
@@ -229,47 +202,28 @@ class _OfKept(Func):
         return f"({query.format(candidates=candidates, take=take)})", (*first, *second)
 
 
-class KeptScore(_OfKept):
-    """The score of the kept take among the segment's takes; NULL where nothing was screened."""
-
-    name = "score"
-    postgresql_value = "CAST(one.value ->> '{name}' AS double precision)"
-    output_field = FloatField()
-
-
-class KeptFlags(_OfKept):
-    """The flags of the kept take as a text of JSON, such as `["noise"]`."""
-
-    name = "flags"
-    output_field = TextField()
-
-
-class KeptIsChosen(_OfKept):
-    """Whether a person listened to the kept take and said that it is good."""
-
-    name = "chosen"
-    postgresql_value = "CAST(one.value ->> '{name}' AS boolean)"
-    output_field = BooleanField()
-
-
-class KeptFlaggedScore(_OfKept):
-    """The score of a kept take that has flags and that nobody approved; NULL of any other.
-
-    One look at the candidates tells what ranks a segment: a list looks at many thousands of them.
-    """
-
-    name = "score"
-    postgresql_value = (
-        "CASE WHEN COALESCE(one.value ->> 'flags', '[]') <> '[]'"
-        " AND COALESCE(CAST(one.value ->> 'chosen' AS boolean), false) = false"
-        " THEN COALESCE(CAST(one.value ->> '{name}' AS double precision), {unscored}) END"
-    )
-    sqlite_value = (
-        "CASE WHEN COALESCE(json_extract(one.value, '$.flags'), '[]') <> '[]'"
-        " AND NOT COALESCE(json_extract(one.value, '$.chosen'), 0)"
-        " THEN COALESCE(json_extract(one.value, '$.{name}'), {unscored}) END"
-    )
-    output_field = FloatField()
+_KEPT_SCORE = OfKept(
+    "CAST(one.value ->> 'score' AS double precision)",
+    "json_extract(one.value, '$.score')",
+    FloatField(),
+)
+# A text of JSON, such as `["noise"]`.
+_KEPT_FLAGS = OfKept("one.value ->> 'flags'", "json_extract(one.value, '$.flags')", TextField())
+# Whether a person listened to the take and said that it is good.
+_KEPT_IS_CHOSEN = OfKept(
+    "CAST(one.value ->> 'chosen' AS boolean)", "json_extract(one.value, '$.chosen')", BooleanField()
+)
+# The score of a take that has flags and that nobody approved; NULL of any other. One look at the
+# candidates tells what ranks a segment: a list looks at many thousands of them.
+_KEPT_FLAGGED_SCORE = OfKept(
+    "CASE WHEN COALESCE(one.value ->> 'flags', '[]') <> '[]'"
+    " AND COALESCE(CAST(one.value ->> 'chosen' AS boolean), false) = false"
+    f" THEN COALESCE(CAST(one.value ->> 'score' AS double precision), {UNSCORED}) END",
+    "CASE WHEN COALESCE(json_extract(one.value, '$.flags'), '[]') <> '[]'"
+    " AND NOT COALESCE(json_extract(one.value, '$.chosen'), 0)"
+    f" THEN COALESCE(json_extract(one.value, '$.score'), {UNSCORED}) END",
+    FloatField(),
+)
 
 
 TITLE_CHARS = 80
@@ -308,10 +262,10 @@ def to_review(
 def _reviewable(user: AbstractBaseUser | AnonymousUser, short: Q) -> QuerySet[Segment]:
     jobs = visible_jobs(user).order_by().values("pk")
     segments = Segment.objects.filter(job__in=jobs).annotate(
-        kept_flags=Coalesce(KeptFlags(), Value("[]"), output_field=TextField()),
-        kept_score=KeptScore(),
-        flagged_score=KeptFlaggedScore(),
-        approved=Coalesce(KeptIsChosen(), Value(False), output_field=BooleanField()),
+        kept_flags=Coalesce(_KEPT_FLAGS, Value("[]"), output_field=TextField()),
+        kept_score=_KEPT_SCORE,
+        flagged_score=_KEPT_FLAGGED_SCORE,
+        approved=Coalesce(_KEPT_IS_CHOSEN, Value(False), output_field=BooleanField()),
         is_short=Case(When(short, then=Value(True)), default=Value(False)),
         job_title=Left("job__text", TITLE_CHARS),
     )

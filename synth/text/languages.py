@@ -5,32 +5,24 @@ from __future__ import annotations
 import re
 
 MAX_TAG_CHARS = 35
-# The same grammar without names of groups and flags, for the API's description.
+# Also in the API's description, so without flags and names; groups 2 and 3 are script and region.
 TAG_PATTERN = (
     "[A-Za-z]{2,3}(-[A-Za-z]{3}){0,3}(-[A-Za-z]{4})?(-([A-Za-z]{2}|[0-9]{3}))?"
     "(-([A-Za-z0-9]{5,8}|[0-9][A-Za-z0-9]{3}))*(-[0-9A-WYZa-wyz](-[A-Za-z0-9]{2,8})+)*"
     "(-[Xx](-[A-Za-z0-9]{1,8})+)?"
 )
-_TAG = re.compile(
-    r"(?P<language>[a-z]{2,3})(-[a-z]{3}){0,3}"
-    r"(-(?P<script>[a-z]{4}))?"
-    r"(-(?P<region>[a-z]{2}|[0-9]{3}))?"
-    r"(-([a-z0-9]{5,8}|[0-9][a-z0-9]{3}))*"  # variants
-    r"(-[0-9a-wy-z](-[a-z0-9]{2,8})+)*"  # extensions
-    r"(-x(-[a-z0-9]{1,8})+)?",  # private use
-    re.IGNORECASE | re.ASCII,
-)
+_SCRIPT, _REGION = 2, 3
 
 
 def language_tag(text: str) -> str | None:
     """Return a tag in its usual spelling, such as `pt-BR` or `zh-Hant`; None where it is none."""
-    found = _TAG.fullmatch(text) if len(text) <= MAX_TAG_CHARS else None
+    found = re.fullmatch(TAG_PATTERN, text) if len(text) <= MAX_TAG_CHARS else None
     if found is None:
         return None
     tag = text.lower()
-    for name, spell in (("script", str.title), ("region", str.upper)):
-        if found[name]:
-            start, end = found.span(name)
+    for group, spell in ((_SCRIPT, str.title), (_REGION, str.upper)):
+        if found[group]:
+            start, end = found.span(group)
             tag = tag[:start] + spell(tag[start:end]) + tag[end:]
     return tag
 

@@ -60,9 +60,7 @@ def is_speakable(text: str) -> bool:
 
 def _is_binary(text: str) -> bool:
     odd = _PLAIN.sub("", text)
-    if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in odd):
+    if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in odd):
         return True
-    unreadable = sum(
-        character == "\ufffd" or unicodedata.category(character) in _UNREADABLE for character in odd
-    )
-    return unreadable >= _MIN_UNREADABLE and unreadable > len(text) * _UNREADABLE_SHARE
+    bad = sum(letter == "\ufffd" or unicodedata.category(letter) in _UNREADABLE for letter in odd)
+    return bad >= _MIN_UNREADABLE and bad > len(text) * _UNREADABLE_SHARE

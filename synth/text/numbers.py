@@ -44,57 +44,44 @@ def spell_before_noun(number: int, language: str, *, feminine: bool = False) -> 
     return _spell(number, language, _RULES[language][0][2 if feminine else 1])
 
 
-def spell_ordinal(number: int, language: str, ending: str = "") -> str:
+def spell_ordinal(number: int, language: str, ending: str = "", *, feminine: bool = False) -> str:
     """Return a number's place: first; `ending` names one of CLDR's inflections, such as `-n`."""
-    return _spell(number, language, _RULES[language][1] + ending)
-
-
-def spell_feminine_ordinal(number: int, language: str) -> str:
-    """Return a number's place before a feminine noun: première."""
-    return _spell(number, language, _RULES[language][1].replace("masculine", "feminine"))
+    rule = _RULES[language][1] + ending
+    return _spell(number, language, rule.replace("masculine", "feminine") if feminine else rule)
 
 
 def spell_year(number: int, language: str) -> str:
     """Return a year as it is said: nineteen eighty-four."""
-    if language == "en" and (1100 <= number < 2000 or 2010 <= number < 2100):
+    in_hundreds = 1100 <= number < 2000
+    if language in ("en", "de") and (in_hundreds or (language == "en" and 2010 <= number < 2100)):
         return _spell(number, language, "spellout-numbering-year")
-    if language == "de" and 1100 <= number < 2000:
-        return _spell(number, language, "spellout-numbering-year")
-    if language == "nl" and 1100 <= number < 2000:
+    if language == "nl" and in_hundreds:
         rest = spell_number(number % 100, language) if number % 100 else ""
         return f"{spell_number(number // 100, language)}honderd{rest}"
     return spell_number(number, language)
 
 
 def spell_fraction(whole: int, fraction: str, language: str, *, noun: bool = False) -> str:
-    """Return a number with the digits after its point, if there are any.
-
-    Args:
-        noun: whether a noun follows, as in `ein Kilometer`.
-    """
+    """Return a number with the digits after its point, if any; `noun`: as in `ein Kilometer`."""
     if not fraction:
         return spell_before_noun(whole, language) if noun else spell_number(whole, language)
-    is_number = (
-        language not in _DIGIT_BY_DIGIT and len(fraction) <= 2 and not fraction.startswith("0")
-    )
-    said = spell_number(int(fraction), language) if is_number else spell_digits(fraction, language)
+    one_by_one = language in _DIGIT_BY_DIGIT or len(fraction) > 2 or fraction.startswith("0")
+    said = spell_digits(fraction, language) if one_by_one else spell_number(int(fraction), language)
     return f"{spell_number(whole, language)} {_RULES[language][2]} {said}"
 
 
 def spell_digits(digits: str, language: str) -> str:
-    """Return digits one by one, as of a code: zero zero seven."""
-    return " ".join(spell_number(int(digit), language) for digit in digits)
+    """Return digits one by one, as of a code: zero zero seven; what parts them is not said."""
+    return " ".join(spell_number(int(digit), language) for digit in digits if digit.isdigit())
 
 
 def spell_negative(said: str, language: str) -> str:
-    """Return what is said of a number below zero."""
     return f"{_RULES[language][3]} {said}"
 
 
 @lru_cache(maxsize=4096)
 def _spell(number: int, language: str, rule: str) -> str:
-    found = _engine(language).format_number(number, ruleset_names=[rule])
-    return str(found.text)
+    return str(_engine(language).format_number(number, ruleset_names=[rule]).text)
 
 
 @cache
@@ -105,56 +92,48 @@ def _engine(language: str) -> Any:
     return RbnfEngine.for_language(language)
 
 
-_ROMAN = r"[MDCLXVI]{1,12}"
 _ROMAN_VALUES = {"M": 1000, "D": 500, "C": 100, "L": 50, "X": 10, "V": 5, "I": 1}
-_MAX_ROMAN = 3999
+# A numeral as it is written: of 1 to 3999.
+_WRITTEN = regex.compile("M{0,3}(CM|CD|D?C{0,3})(XC|XL|L?X{0,3})(IX|IV|V?I{0,3})")
 
 
 def roman_patterns(base: str, words: Words) -> Iterator[Pattern]:
     """Yield patterns of Roman numerals, which are read only beside the words that have them."""
-    before = "|".join(regex.escape(word) for word in words.numbered)
+    before, after, titles = (
+        "|".join(map(regex.escape, listed))
+        for listed in (words.numbered, words.numbered_after, words.titles)
+    )
     # A bare I may be the word; then nothing but an end or a new name follows it.
     lone = r"(?!(?<=\bI) \p{Ll})(?![\p{L}\p{N}'’])"
 
-    def cardinal(match: regex.Match[str]) -> str | None:
-        value = roman_value(match["roman"])
-        return spell_number(value, base) if value else None
+    def maker(say: Callable[[int], str]) -> Maker:
+        def make(match: regex.Match[str]) -> str | None:
+            value = roman_value(match["roman"])
+            return say(value) if value else None
 
-    def place(match: regex.Match[str]) -> str | None:
-        value = roman_value(match["roman"])
-        if not value:
-            return None
+        return make
+
+    def say_place(value: int) -> str:
         if base == "en":
             return f"the {spell_ordinal(value, base)}"
         if base == "de":
             return f"der {spell_ordinal(value, base).capitalize()}"
-        is_first = value == 1
-        return spell_ordinal(value, base) if is_first else spell_number(value, base)
+        return spell_ordinal(value, base) if value == 1 else spell_number(value, base)
 
-    yield regex.compile(rf"(?<=\b(?i:{before}) )(?P<roman>{_ROMAN}){lone}"), cardinal
-    if words.titles:
-        titles = "|".join(map(regex.escape, words.titles))
+    counted = regex.compile(rf"(?<=\b(?i:{before}) )(?P<roman>[MDCLXVI]{{1,12}}){lone}")
+    yield counted, maker(lambda value: spell_number(value, base))
+    if titles:
+        name = rf"(?<=\b(?:{titles})(?: \p{{Lu}}\p{{Ll}}+)? )"
         dot = r"\." if base == "de" else ""
-        yield (
-            regex.compile(
-                rf"(?<=\b(?:{titles})(?: \p{{Lu}}\p{{Ll}}+)? )(?P<roman>[XVI]{{1,6}}){dot}{lone}"
-            ),
-            place,
-        )
-    if words.numbered_after:
-        after = "|".join(map(regex.escape, words.numbered_after))
-
-        def century(match: regex.Match[str]) -> str | None:
-            value = roman_value(match["roman"])
-            return spell_ordinal(value, base) if value else None
-
-        yield regex.compile(rf"\b(?P<roman>[XVI]{{1,6}})(?:e|ème|er)?(?= (?:{after})\b)"), century
+        yield regex.compile(rf"{name}(?P<roman>[XVI]{{1,6}}){dot}{lone}"), maker(say_place)
+    if after:
+        century = rf"\b(?P<roman>[XVI]{{1,6}})(?:e|ème|er)?(?= (?:{after})\b)"
+        yield regex.compile(century), maker(lambda value: spell_ordinal(value, base))
 
 
 def roman_value(numeral: str) -> int:
     """Return the value of a Roman numeral, 0 for letters that are not written like one."""
-    total = sum_numeral(numeral)
-    return total if 0 < total <= _MAX_ROMAN and _as_roman(total) == numeral else 0
+    return sum_numeral(numeral) if _WRITTEN.fullmatch(numeral) else 0
 
 
 def sum_numeral(letters: str) -> int:
@@ -163,16 +142,6 @@ def sum_numeral(letters: str) -> int:
     return sum(
         -one if one < two else one for one, two in zip(values, [*values[1:], 0], strict=True)
     )
-
-
-def _as_roman(number: int) -> str:
-    steps = ((1000, "M"), (900, "CM"), (500, "D"), (400, "CD"), (100, "C"), (90, "XC"), (50, "L"),
-             (40, "XL"), (10, "X"), (9, "IX"), (5, "V"), (4, "IV"), (1, "I"))  # fmt: skip
-    written = ""
-    for value, letters in steps:
-        count, number = divmod(number, value)
-        written += letters * count
-    return written
 
 
 MOST_CHAPTERS = 200  # above it a heading such as MIX or CD is rather a word than a number
@@ -191,13 +160,13 @@ def say_numerals(heading: str, language: str) -> str:
     found = _COUNTS.match(heading)
     if found is not None and 0 < (value := roman_value(found["roman"])) <= MOST_CHAPTERS:
         return spell_number(value, base_of(language)) + heading[found.end() :]
-    for pattern, make in _patterns(base_of(language)):
+    for pattern, make in _numeral_patterns(base_of(language)):
         heading = pattern.sub(lambda match, make=make: make(match) or match[0], heading)
     return heading
 
 
 @lru_cache(maxsize=16)
-def _patterns(base: str) -> tuple[Pattern, ...]:
+def _numeral_patterns(base: str) -> tuple[Pattern, ...]:
     return tuple(roman_patterns(base, WORDS[base]))
 
 
@@ -205,7 +174,6 @@ _START, _END = r"(?<![\p{L}\p{N}_])(?<!\d[.,:/\-])", r"(?![\p{L}\p{N}_])(?![.:/\
 # How a language writes a date in digits: what parts it, and whether the month comes first.
 _SLASHED = {"fr": "/.", "es": "/.-", "it": "/.-", "pt": "/.-", "nl": "-/.", "de": ".", "en": "/"}
 _GERMAN_DATIVE = r"(?<=\b(?:[Aa]m|[Dd]em|[Dd]en|[Vv]om|[Zz]um|[Bb]is|[Aa]b|[Ss]eit) )"
-_UHR = {"de": " ?Uhr", "nl": " ?uur", "fr": "(?!)", "en": "(?!)"}
 
 
 def date_patterns(base: str, language: str, words: Words) -> Iterator[Pattern]:
@@ -214,25 +182,22 @@ def date_patterns(base: str, language: str, words: Words) -> Iterator[Pattern]:
     Args:
         language: the whole tag in small letters: `en-us` and `en-gb` write dates differently.
     """
-    for dative in (True, False) if base == "de" else (False,):
-        lead = _GERMAN_DATIVE if dative else _START
+    mark = f"[{regex.escape(_SLASHED[base])}]"
+    slashed = rf"(?P<d>\d{{1,2}})(?P<mark>{mark}) ?(?P<m>\d{{1,2}})(?P=mark) ?(?P<y>\d{{4}}){_END}"
+    for lead in (_GERMAN_DATIVE, _START) if base == "de" else (_START,):
+        ending = "-n" if lead == _GERMAN_DATIVE else "-r"
+        iso = regex.compile(rf"{lead}(?P<y>\d{{4}})-(?P<m>\d\d)-(?P<d>\d\d){_END}")
+        yield iso, _by_numbers(base, language, words, ending, is_iso=True)
         yield (
-            regex.compile(rf"{lead}(?P<y>\d{{4}})-(?P<m>\d\d)-(?P<d>\d\d){_END}"),
-            _by_numbers(base, language, words, dative=dative, is_iso=True),
+            regex.compile(lead + slashed),
+            _by_numbers(base, language, words, ending, is_iso=False),
         )
-        mark = f"[{regex.escape(_SLASHED[base])}]"
-        yield (
-            regex.compile(
-                rf"{lead}(?P<d>\d{{1,2}})(?P<mark>{mark}) ?"
-                rf"(?P<m>\d{{1,2}})(?P=mark) ?(?P<y>\d{{4}}){_END}"
-            ),
-            _by_numbers(base, language, words, dative=dative, is_iso=False),
-        )
-    yield from _worded_patterns(base, words)
-    yield from _clocks(base)
+    yield from _worded_dates(base, words)
+    for times in _clocks(base):
+        yield regex.compile(times), lambda match: _time(base, match)
 
 
-def _by_numbers(base: str, language: str, words: Words, *, dative: bool, is_iso: bool) -> Maker:
+def _by_numbers(base: str, language: str, words: Words, ending: str, *, is_iso: bool) -> Maker:
     def make(match: regex.Match[str]) -> str | None:
         year, month, day = int(match["y"]), int(match["m"]), int(match["d"])
         if base == "en" and not is_iso:
@@ -243,106 +208,75 @@ def _by_numbers(base: str, language: str, words: Words, *, dative: bool, is_iso:
                 return None
         if not 1 <= month <= 12 or not 1 <= day <= calendar.monthrange(max(year, 1), month)[1]:
             return None
-        return _date(base, words.months[month - 1], day, year, dative=dative)
+        name, spoken_year = words.months[month - 1], spell_year(year, base)
+        if base == "en":
+            return f"{name} {spell_ordinal(day, base)}, {spoken_year}"
+        if base == "de":
+            return f"{spell_ordinal(day, base, ending)} {name} {spoken_year}"
+        spell_day = spell_ordinal if day == 1 and base in ("fr", "it", "pt") else spell_number
+        of = " de " if base in ("es", "pt") else " "
+        return f"{spell_day(day, base)}{of}{name}{of}{spoken_year}"
 
     return make
 
 
-def _date(base: str, month: str, day: int, year: int, *, dative: bool) -> str:
-    """Return a date as it is said."""
-    spoken_year = spell_year(year, base)
-    if base == "en":
-        return f"{month} {spell_ordinal(day, base)}, {spoken_year}"
-    if base == "de":
-        return f"{spell_ordinal(day, base, '-n' if dative else '-r')} {month} {spoken_year}"
-    first = spell_ordinal(1, base) if base in ("fr", "it", "pt") else spell_number(1, base)
-    spoken_day = first if day == 1 else spell_number(day, base)
-    of = " de " if base in ("es", "pt") else " "
-    return f"{spoken_day}{of}{month}{of}{spoken_year}"
-
-
-def _worded_patterns(base: str, words: Words) -> Iterator[Pattern]:
+def _worded_dates(base: str, words: Words) -> Iterator[Pattern]:
     """Yield dates whose month is a word, as far as the language says their day as a place."""
     months = "|".join(words.months)
     day, year = r"(?P<d>\d{1,2})", r"(?:,? (?P<y>\d{4})(?![\p{L}\p{N}]|[.,]\d))?"
 
-    def spoken_year(match: regex.Match[str], comma: str = "") -> str:
-        return f"{comma} {spell_year(int(match['y']), base)}" if match["y"] else ""
+    def maker(form: str, ending: str = "") -> Maker:
+        def make(match: regex.Match[str]) -> str | None:
+            if not 1 <= int(match["d"]) <= 31:
+                return None
+            place = spell_ordinal(int(match["d"]), base, ending)
+            said = form.format(place=place, **match.groupdict("the "))  # where no article stands
+            comma = "," if form.startswith("{month}") else ""
+            return f"{said}{comma} {spell_year(int(match['y']), base)}" if match["y"] else said
 
-    def is_day(match: regex.Match[str]) -> bool:
-        return 1 <= int(match["d"]) <= 31
+        return make
 
     if base == "en":
+        nth = r"(?:st|nd|rd|th)?"
+        month_first = rf"\b(?P<month>{months}) {day}{nth}(?![\p{{L}}\d:.]\w){year}(?!\w)"
+        yield regex.compile(month_first), maker("{month} {place}")
+        day_first = rf"{_START}{day}{nth} (?:of )?(?P<month>{months}){year}(?!\w)"
         yield (
-            regex.compile(
-                rf"\b(?P<month>{months}) {day}(?:st|nd|rd|th)?(?![\p{{L}}\d:.]\w){year}(?!\w)"
-            ),
-            lambda match: (
-                f"{match['month']} {spell_ordinal(int(match['d']), base)}{spoken_year(match, ',')}"
-                if is_day(match)
-                else None
-            ),
-        )
-        yield (
-            regex.compile(
-                rf"(?P<the>\b[Tt]he )?{_START}{day}(?:st|nd|rd|th)? "
-                rf"(?:of )?(?P<month>{months}){year}(?!\w)"
-            ),
-            lambda match: (
-                f"{match['the'] or 'the '}{spell_ordinal(int(match['d']), base)} of "
-                f"{match['month']}{spoken_year(match)}"
-                if is_day(match)
-                else None
-            ),
+            regex.compile(rf"(?P<the>\b[Tt]he )?{day_first}"),
+            maker("{the}{place} of {month}"),
         )
     elif base == "de":
         for lead, ending in ((_GERMAN_DATIVE, "-n"), (r"(?<=\b[Dd]er )", ""), (_START, "-r")):
-            yield (
-                regex.compile(rf"{lead}{day}\. (?P<month>{months}){year}(?!\w)"),
-                _german(ending, spoken_year),
-            )
+            dated = regex.compile(rf"{lead}{day}\. (?P<month>{months}){year}(?!\w)")
+            yield dated, maker("{place} {month}", ending)
     elif base in ("fr", "it", "pt"):
-        yield (
-            regex.compile(rf"{_START}(?P<d>1)(?:er|º|°)?(?= (?:de )?(?:{months})\b)"),
-            lambda match: spell_ordinal(1, base),
-        )
+        first = regex.compile(rf"{_START}(?P<d>1)(?:er|º|°)?(?= (?:de )?(?:{months})\b)")
+        yield first, lambda match: spell_ordinal(1, base)
 
 
-def _german(ending: str, spoken_year: Callable[[regex.Match[str]], str]) -> Maker:
-    def make(match: regex.Match[str]) -> str | None:
-        day = int(match["d"])
-        if not 1 <= day <= 31:
-            return None
-        return f"{spell_ordinal(day, 'de', ending)} {match['month']}{spoken_year(match)}"
-
-    return make
-
-
-def _clocks(base: str) -> Iterator[Pattern]:
-    """Yield times of day."""
-    half = r"(?:[ \u00a0]?(?P<half>[AaPp])\.?[Mm]\b\.?)?" if base == "en" else ""
-    after = rf"(?:{_UHR[base]}\b)?" if base in ("de", "nl") else ""
-    yield (
-        regex.compile(rf"{_START}(?P<h>\d{{1,2}}):(?P<m>\d\d){half}{after}{_END}(?![.,]\d)"),
-        lambda match: _time(base, match),
-    )
+def _clocks(base: str) -> Iterator[str]:
+    """Yield what matches times of day."""
+    half = r"(?P<half>[AaPp])\.?[Mm]\b\.?"
+    uhr = {"de": " ?Uhr", "nl": " ?uur"}.get(base, "")
+    after = rf"(?:[ \u00a0]?{half})?" if base == "en" else rf"(?:{uhr}\b)?" if uhr else ""
+    hour = rf"{_START}(?P<h>\d{{1,2}})"
+    yield rf"{hour}:(?P<m>\d\d){after}{_END}(?![.,]\d)"
     if base == "en":
-        yield (
-            regex.compile(
-                rf"{_START}(?P<h>\d{{1,2}})(?P<m>)[ \u00a0]?(?P<half>[AaPp])\.?[Mm]\b\.?(?!\w)"
-            ),
-            lambda match: _time(base, match),
-        )
-    if base in ("de", "nl"):
-        yield (
-            regex.compile(rf"{_START}(?P<h>\d{{1,2}})(?:\.(?P<m>\d\d))?{_UHR[base]}\b"),
-            lambda match: _time(base, match),
-        )
+        yield rf"{hour}(?P<m>)[ \u00a0]?{half}(?!\w)"
+    if uhr:
+        yield rf"{hour}(?:\.(?P<m>\d\d))?{uhr}\b"
     if base in ("fr", "pt"):
-        yield (
-            regex.compile(rf"{_START}(?P<h>\d{{1,2}}) ?h ?(?P<m>\d\d)?(?![\p{{L}}\p{{N}}])"),
-            lambda match: _time(base, match),
-        )
+        yield rf"{hour} ?h ?(?P<m>\d\d)?(?![\p{{L}}\p{{N}}])"
+
+
+# What stands between hour and minute, and behind a whole hour: of one, of several.
+_HOURS = {
+    "de": (" Uhr ", " Uhr", " Uhr"),
+    "nl": (" uur ", " uur", " uur"),
+    "es": (" y ", " hora", " horas"),
+    "it": (" e ", "", ""),
+    "pt": (" e ", " hora", " horas"),
+}
 
 
 def _time(base: str, match: regex.Match[str]) -> str | None:
@@ -350,21 +284,16 @@ def _time(base: str, match: regex.Match[str]) -> str | None:
     hour, minute = int(match["h"]), int(match["m"] or 0)
     if hour > 24 or minute > 59:
         return None
-    spoken_minute = spell_number(minute, base)
     if base == "en":
         return _english_time(hour, minute, match)
-    if base in ("de", "nl"):
-        word = "Uhr" if base == "de" else "uur"
-        said = f"{spell_before_noun(hour, base)} {word}"
-        return f"{said} {spoken_minute}" if minute else said
-    spoken_hour = spell_before_noun(hour, base, feminine=True)
+    said = spell_before_noun(hour, base, feminine=base not in ("de", "nl"))
     if base == "fr":
-        said = f"{spoken_hour} {'heure' if hour < 2 else 'heures'}"
-        return f"{said} {spoken_minute}" if minute else said
+        said = f"{said} {'heure' if hour < 2 else 'heures'}"
+        return f"{said} {spell_number(minute, base)}" if minute else said
+    between, one, several = _HOURS[base]
     if minute:
-        return f"{spoken_hour} {'y' if base == 'es' else 'e'} {spoken_minute}"
-    hours = {"es": ("hora", "horas"), "it": ("", ""), "pt": ("hora", "horas")}[base]
-    return f"{spoken_hour} {hours[0] if hour == 1 else hours[1]}".rstrip()
+        return f"{said}{between}{spell_number(minute, base)}"
+    return said + (one if hour == 1 else several)
 
 
 def _english_time(hour: int, minute: int, match: regex.Match[str]) -> str | None:

@@ -45,17 +45,8 @@ PAUSE_NAMES = tuple(name for name in BOOK_PAUSE_NAMES if name != "chapter")
 DEFAULT_PAUSES = Pauses()
 # Kinds of pauses as digits, the shorter ones first; 0 is none. A text that is cut with these in
 # place of lengths says of each pause why it is there, so that its length can be changed later.
-_KINDS = (
-    "word",
-    "phrase",
-    "sentence",
-    "line",
-    "speaker",
-    "paragraph",
-    "heading",
-    "scene",
-    "chapter",
-)
+_KINDS = ("word", "phrase", "sentence", "line", "speaker", "paragraph", "heading", "scene",
+          "chapter")  # fmt: skip
 PAUSE_KINDS = Pauses(**{name: kind for kind, name in enumerate(_KINDS, 1)})
 
 

@@ -38,7 +38,7 @@ def _is_start(text: str, place: int, language: str) -> bool:
         return True
     if before in APOSTROPHES:
         return base_of(language) in _ELIDING
-    return not _joins_digits(text[place - 2], before, text[place])
+    return not _joins_digits(text[place - 2 : place + 1])
 
 
 def _is_end(text: str, place: int, language: str) -> bool:
@@ -50,37 +50,25 @@ def _is_end(text: str, place: int, language: str) -> bool:
         return not is_mark and (_is_unspaced(after) or _is_unspaced(text[place - 1]))
     if place + 1 == len(text) or not _is_part(text[place + 1]):
         return True
-    if after in APOSTROPHES:
-        is_eliding = base_of(language) in _ELIDING
-        return is_eliding or _is_possessive(text, place + 1)
-    return not _joins_digits(text[place - 1], after, text[place + 1])
+    if after in APOSTROPHES:  # Ada's is the word Ada
+        is_last = place + 2 == len(text) or not _is_part(text[place + 2])
+        return base_of(language) in _ELIDING or (text[place + 1] in "sS" and is_last)
+    return not _joins_digits(text[place - 1 : place + 2])
 
 
-def _is_possessive(text: str, place: int) -> bool:
-    """Say whether only an `s` stands after the apostrophe: Ada's is the word Ada."""
-    is_last = place + 1 == len(text) or not _is_part(text[place + 1])
-    return text[place] in "sS" and is_last
-
-
-def _joins_digits(left: str, mark: str, right: str) -> bool:
+def _joins_digits(three: str) -> bool:
     """Say whether a mark stands inside of a number: 3.5 is not 3 and 5."""
-    return mark in ".,:" and left.isdigit() and right.isdigit()
+    return three[1] in ".,:" and three[0].isdigit() and three[2].isdigit()
 
 
 def _is_part(character: str) -> bool:
-    """Say whether a character can be inside of a word: letter, mark, digit, underscore."""
-    return (
-        character.isalnum()
-        or character == "_"
-        or unicodedata.category(character).startswith("M")
-        or character in "\u200c\u200d"
-    )
+    """Say whether a character can be inside of a word: letter, mark, digit, underscore, joiner."""
+    is_plain = character.isalnum() or character in "_\u200c\u200d"
+    return is_plain or unicodedata.category(character).startswith("M")
 
 
 def _is_unspaced(character: str) -> bool:
-    if character < "\u0e00":
-        return False
-    return unicodedata.name(character, "").startswith(_UNSPACED)
+    return character >= "\u0e00" and unicodedata.name(character, "").startswith(_UNSPACED)
 
 
 # Marks that steer the model, such as [laugh]: no rule changes a part of one, whole ones it may.
@@ -138,13 +126,32 @@ class Layer:
         if self._last is None:
             return []
         budget.start()
-        blocked = _Blocked(text, taken)
-        folded = fold(text) if self._folded else text
+        trees = [(self._exact, text)] + [(self._folded, fold(text))] * bool(self._folded)
         patterns = [_Search(*pattern) for pattern in self._patterns]
+        marks = [match.span() for match in _MARKS.finditer(text)]
+
+        def find_at(place: int) -> Change | None:
+            best: tuple[int, int, str] | None = None  # index of the rule, end, what is said
+            for tree, letters in trees:
+                for end, index, rule in _walk(tree, letters, place):
+                    if best is not None and (-end, index) > (-best[1], best[0]):
+                        continue
+                    is_whole = rule.kind != "word" or is_word(text, place, end, self.language)
+                    if is_whole and not _touches(place, end, taken, marks):
+                        best = (index, end, rule.say)
+            for search in patterns:
+                if best is not None and search.index > best[0]:
+                    break
+                match = search.at(text, place, budget)
+                if match is not None and not _touches(place, match.end(), taken, marks):
+                    best = (search.index, match.end(), expand_say(search.rule, match))
+                    break
+            return Change(place, best[1], best[2], self.name) if best else None
+
         changes: list[Change] = []
         place = 0
         while place < len(text):
-            found = self._at(text, folded, place, patterns, blocked, budget)
+            found = find_at(place)
             if found is not None:
                 changes.append(found)
             place = place + 1 if found is None else max(found.end, place + 1)
@@ -153,32 +160,17 @@ class Layer:
         budget.spend(self._last)
         return changes
 
-    def _at(
-        self,
-        text: str,
-        folded: str,
-        place: int,
-        patterns: Sequence[_Search],
-        blocked: _Blocked,
-        budget: Budget,
-    ) -> Change | None:
-        """Return the change that begins at a place."""
-        best: tuple[int, int, str] | None = None  # index of the rule, end, what is said
-        for end, index, rule in _walk(self._exact, text, self._folded, folded, place):
-            if best is not None and (end < best[1] or (end == best[1] and index > best[0])):
-                continue
-            if rule.kind == "word" and not is_word(text, place, end, self.language):
-                continue
-            if not blocked.has(place, end):
-                best = (index, end, rule.say)
-        for search in patterns:
-            if best is not None and search.index > best[0]:
-                break
-            match = search.at(text, place, budget)
-            if match is not None and not blocked.has(place, match.end()):
-                best = (search.index, match.end(), expand_say(search.rule, match))
-                break
-        return Change(place, best[1], best[2], self.name) if best else None
+
+def _touches(
+    start: int, end: int, taken: Sequence[Change], marks: Sequence[tuple[int, int]]
+) -> bool:
+    """Say whether text[start:end] overlaps a change, or a part of a mark."""
+    if any(start < other.end and other.start < end for other in taken):
+        return True
+    return any(
+        start < last and first < end and not (start <= first and last <= end)
+        for first, last in marks
+    )
 
 
 def holds_for(wanted: str, language: str) -> bool:
@@ -204,45 +196,22 @@ class _Search:
     def __init__(self, index: int, rule: Rule, compiled: regex.Pattern[str]) -> None:
         self.index, self.rule, self._compiled = index, rule, compiled
         self._next: regex.Match[str] | None = None
-        self._is_known_from = -1  # the next match is the first one from here on
+        self._has_begun = False
 
     def at(self, text: str, place: int, budget: Budget) -> regex.Match[str] | None:
         """Return the match that begins at a place; places must not go back."""
-        is_stale = self._next is not None and self._next.start() < place
-        if self._is_known_from < 0 or is_stale:
-            self._next = self._search(text, place, budget)
-            self._is_known_from = place
+        if not self._has_begun or (self._next is not None and self._next.start() < place):
+            seconds = max(budget.left, 0.001)
+            try:
+                self._next = self._compiled.search(text, place, timeout=seconds, concurrent=True)
+            except TimeoutError as error:
+                budget.left = 0.0
+                raise TooSlowError(self.rule) from error
+            budget.spend(self.rule)
+            self._has_begun = True
         match = self._next
         is_here = match is not None and match.start() == place and match.end() > place
         return match if is_here else None
-
-    def _search(self, text: str, place: int, budget: Budget) -> regex.Match[str] | None:
-        try:
-            found = self._compiled.search(
-                text, place, timeout=max(budget.left, 0.001), concurrent=True
-            )
-        except TimeoutError as error:
-            budget.left = 0.0
-            raise TooSlowError(self.rule) from error
-        budget.spend(self.rule)
-        return found
-
-
-class _Blocked:
-    """Hold the places that no change may touch, or only as a whole."""
-
-    def __init__(self, text: str, taken: Sequence[Change]) -> None:
-        self._taken = [(change.start, change.end) for change in taken]
-        self._marks = [match.span() for match in _MARKS.finditer(text)]
-
-    def has(self, start: int, end: int) -> bool:
-        """Say whether text[start:end] overlaps a change, or a part of a mark."""
-        if any(start < other_end and other_start < end for other_start, other_end in self._taken):
-            return True
-        return any(
-            start < mark_end and mark_start < end and not (start <= mark_start and mark_end <= end)
-            for mark_start, mark_end in self._marks
-        )
 
 
 def _grow(tree: dict[str, object], find: str, index: int, rule: Rule) -> None:
@@ -255,17 +224,14 @@ def _grow(tree: dict[str, object], find: str, index: int, rule: Rule) -> None:
     rules.append((index, rule))
 
 
-def _walk(
-    exact: dict[str, object], text: str, folding: dict[str, object], folded: str, place: int
-) -> Iterator[tuple[int, int, Rule]]:
-    """Yield (end, index, rule) of what may begin at a place, in both trees."""
-    for tree, letters in ((exact, text), (folding, folded)):
-        node, end = tree, place
-        while True:
-            rules = node.get(_LEAF)
-            if isinstance(rules, list):
-                yield from ((end, index, rule) for index, rule in rules)
-            following = node.get(letters[end]) if end < len(letters) else None
-            if not isinstance(following, dict):
-                break
-            node, end = following, end + 1
+def _walk(tree: dict[str, object], text: str, place: int) -> Iterator[tuple[int, int, Rule]]:
+    """Yield (end, index, rule) of what may begin at a place."""
+    node, end = tree, place
+    while True:
+        rules = node.get(_LEAF)
+        if isinstance(rules, list):
+            yield from ((end, index, rule) for index, rule in rules)
+        following = node.get(text[end]) if end < len(text) else None
+        if not isinstance(following, dict):
+            return
+        node, end = following, end + 1

@@ -12,7 +12,7 @@ from synth.text.replacing import Change, Layer
 from synth.text.rules import Budget
 from synth.text.segments import Piece
 from synth.text.sentences import cut_long
-from synth.text.speller import Inside, places_inside
+from synth.text.speller import places_inside
 
 # What is spoken may be longer than what is written, within reason: it is stored and rendered.
 MAX_GROWTH = 10
@@ -104,44 +104,39 @@ def _apply_changes(
             "contain such tags.",
         )
     offset = max(0, piece.text.rfind(piece.spoken_text))
-    inside = _together(said, spelled, speech.language)
-    spans = list(cut_long(said, 0, len(said), max_chars, pauses, inside=inside)) or [(0, 0, 0)]
+    is_number = places_inside(said, speech.language)  # as such; the others were spelled out
+
+    def inside(place: int) -> bool:
+        return any(start < place < end for start, end in spelled) or is_number(place)
+
+    spans = list(cut_long(said, 0, len(said), max_chars, pauses, inside=inside))
     parts: list[Piece] = []
     begin = 0  # in the piece's text
     for number, (start, end, pause_ms) in enumerate(spans, 1):
         is_last = number == len(spans)
         finish = len(piece.text) if is_last else offset + origins[end - 1]
-        moved = tuple(
-            replace(change, start=offset + change.start - begin, end=offset + change.end - begin)
+        text = piece.text[begin:finish]
+        blanks = len(text) - len(text.lstrip()) if len(spans) > 1 else 0
+        own = [
+            change
             for change in changes
-            if begin <= offset + change.start < finish
-            or (is_last and offset + change.start >= begin)
-        )
+            if begin <= offset + change.start and (is_last or offset + change.start < finish)
+        ]
         parts.append(
             SpokenPiece(
-                text=piece.text[begin:finish].strip() if len(spans) > 1 else piece.text,
+                text=text.strip() if len(spans) > 1 else text,
                 spoken_text=said[start:end].rstrip(),
                 pause_after_ms=piece.pause_after_ms if is_last else pause_ms,
                 speaker=piece.speaker,
-                changes=_shift(moved, piece.text[begin:finish]) if len(spans) > 1 else moved,
+                changes=_move(own, offset - begin - blanks),
             )
         )
         begin = finish
     return parts
 
 
-def _together(said: str, spelled: Sequence[tuple[int, int]], language: str) -> Inside:
-    """Return what says where a cut would divide a number or a date, as such or spelled out."""
-    inside = places_inside(said, language)
-    return lambda place: any(a < place < b for a, b in spelled) or inside(place)
-
-
-def _shift(changes: tuple[Change, ...], raw: str) -> tuple[Change, ...]:
-    """Return changes as they stand once blanks before the text are gone."""
-    by = len(raw) - len(raw.lstrip())
-    return tuple(
-        replace(change, start=change.start - by, end=change.end - by) for change in changes
-    )
+def _move(changes: Iterable[Change], by: int) -> tuple[Change, ...]:
+    return tuple(replace(one, start=one.start + by, end=one.end + by) for one in changes)
 
 
 def _apply(text: str, changes: Sequence[Change]) -> tuple[str, list[int], list[tuple[int, int]]]:
@@ -182,19 +177,17 @@ def _join_silent(pieces: Sequence[Piece]) -> list[Piece]:
         TextRejectedError: text_unspeakable, there is no other piece.
     """
     kept: list[Piece] = []
-    waiting: list[str] = []  # texts before the first piece that is spoken
+    before = ""  # the first piece that is spoken
     for piece in pieces:
         if is_speakable(piece.spoken_text):
-            kept.append(_prepend(piece, waiting) if waiting else piece)
-            waiting = []
+            kept.append(_prepend(piece, before) if before else piece)
+            before = ""
         elif kept:
-            last = kept[-1]
-            pause_ms = max(last.pause_after_ms, piece.pause_after_ms)
-            kept[-1] = replace(
-                last, text=_join_texts(last.text, piece.text), pause_after_ms=pause_ms
-            )
+            pause_ms = max(kept[-1].pause_after_ms, piece.pause_after_ms)
+            text = _join(kept[-1].text, piece.text)
+            kept[-1] = replace(kept[-1], text=text, pause_after_ms=pause_ms)
         else:
-            waiting.append(piece.text)
+            before = _join(before, piece.text)
     if not kept:
         raise TextRejectedError(
             "text_unspeakable", "With the lexicons applied, no letter or digit is left to speak."
@@ -204,17 +197,13 @@ def _join_silent(pieces: Sequence[Piece]) -> list[Piece]:
     return kept
 
 
-def _prepend(piece: Piece, texts: Sequence[str]) -> Piece:
-    before = _join_texts(*texts)
-    text = _join_texts(before, piece.text)
+def _prepend(piece: Piece, before: str) -> Piece:
+    text = _join(before, piece.text)
     if not isinstance(piece, SpokenPiece):
         return replace(piece, text=text)
-    by = len(text) - len(piece.text)
-    moved = tuple(
-        replace(change, start=change.start + by, end=change.end + by) for change in piece.changes
-    )
+    moved = _move(piece.changes, len(text) - len(piece.text))
     return replace(piece, text=text, changes=moved)
 
 
-def _join_texts(*texts: str) -> str:
+def _join(*texts: str) -> str:
     return " ".join(text for text in texts if text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import regex
@@ -96,12 +96,20 @@ def check_rule(rule: Rule) -> Rule:
         raise RuleError(
             "say", "say_invalid", "The replacement cannot contain tags such as <|speaker:1|>."
         )
-    kept = Rule(find, say, rule.kind, rule.case_sensitive, rule.language)
+    kept = replace(rule, find=find, say=say)
     if kept.kind == "regex":
         compiled = compile_pattern(kept)
         _check_references(compiled, say)
-        _check_never_empty(compiled)
-        _check_speed(compiled, find)
+        try:
+            _try_out(compiled, find)
+        except TimeoutError as error:
+            raise RuleError(
+                "find",
+                "pattern_too_slow",
+                f"The pattern took more than {PROBE_SECONDS:g} seconds for {PROBE_CHARS} "
+                "characters, as it can match the same text in too many ways. Do not repeat a "
+                "repetition, as (a+)+ does; a+ matches the same.",
+            ) from error
     return kept
 
 
@@ -111,27 +119,20 @@ def compile_pattern(rule: Rule) -> regex.Pattern[str]:
     Raises:
         RuleError: pattern_invalid, with the position of the fault.
     """
-    if _RECURSION.search(rule.find):
-        raise RuleError(
-            "find",
-            "pattern_invalid",
-            "A pattern cannot call itself or its groups; write it without recursion.",
-        )
-    flags = regex.V0 if rule.case_sensitive else regex.V0 | regex.IGNORECASE
-    try:
-        return regex.compile(rule.find, flags)
-    except regex.error as error:
-        place = f" (at character {error.pos + 1})" if error.pos is not None else ""
-        said = error.msg or "it cannot be read"
-        raise RuleError(
-            "find", "pattern_invalid", f"The pattern is not valid: {said}{place}."
-        ) from error
-    except (RecursionError, OverflowError, MemoryError, ValueError, TypeError) as error:
-        raise RuleError(
-            "find",
-            "pattern_invalid",
-            "The pattern is not valid: it is nested too deeply; make it simpler.",
-        ) from error
+    cause: Exception | None = None
+    message = "A pattern cannot call itself or its groups; write it without recursion."
+    if not _RECURSION.search(rule.find):
+        flags = regex.V0 if rule.case_sensitive else regex.V0 | regex.IGNORECASE
+        try:
+            return regex.compile(rule.find, flags)
+        except regex.error as error:
+            place = f" (at character {error.pos + 1})" if error.pos is not None else ""
+            message = f"The pattern is not valid: {error.msg or 'it cannot be read'}{place}."
+            cause = error
+        except (RecursionError, OverflowError, MemoryError, ValueError, TypeError) as error:
+            message = "The pattern is not valid: it is nested too deeply; make it simpler."
+            cause = error
+    raise RuleError("find", "pattern_invalid", message) from cause
 
 
 def expand_say(rule: Rule, found: regex.Match[str] | None) -> str:
@@ -139,28 +140,20 @@ def expand_say(rule: Rule, found: regex.Match[str] | None) -> str:
     if found is None or "\\" not in rule.say:
         return rule.say
 
-    def filled(part: regex.Match[str]) -> str:
-        if part["slash"]:
-            return "\\"
-        return str(found[part["name"] or int(part["number"])] or "")
+    def fill(part: regex.Match[str]) -> str:
+        return "\\" if part["slash"] else str(found[part["name"] or int(part["number"])] or "")
 
-    return str(_REFERENCE.sub(filled, rule.say))
+    return str(_REFERENCE.sub(fill, rule.say))
 
 
 def _clean(attr: str, text: str) -> str:
     """Return a text in NFC, or refuse what no text holds."""
     if len(text) > MAX_RULE_CHARS:
-        raise RuleError(
-            attr,
-            "too_long",
-            f"This has {len(text)} characters; at most {MAX_RULE_CHARS} are allowed.",
-        )
+        message = f"This has {len(text)} characters; at most {MAX_RULE_CHARS} are allowed."
+        raise RuleError(attr, "too_long", message)
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in text):
-        raise RuleError(
-            attr,
-            "text_invalid",
-            "This contains a control character, or half of a surrogate pair; remove it.",
-        )
+        message = "This contains a control character, or half of a surrogate pair; remove it."
+        raise RuleError(attr, "text_invalid", message)
     return unicodedata.normalize("NFC", text)
 
 
@@ -175,60 +168,35 @@ def _check_references(compiled: regex.Pattern[str], say: str) -> None:
                 f"The backslash at character {part.start() + 1} does not begin a reference "
                 "such as \\1 or \\g<name>; write \\\\ for a backslash.",
             )
-        is_known = (number is None or int(number) <= compiled.groups) and (
-            name is None or name in compiled.groupindex
-        )
-        if not is_known:
-            raise RuleError(
-                "say",
-                "say_invalid",
-                f"{part[0]} refers to no group; the pattern has {compiled.groups}.",
-            )
+        is_group = number is None or int(number) <= compiled.groups
+        if not is_group or (name is not None and name not in compiled.groupindex):
+            message = f"{part[0]} refers to no group; the pattern has {compiled.groups}."
+            raise RuleError("say", "say_invalid", message)
 
 
-def _check_never_empty(compiled: regex.Pattern[str]) -> None:
-    for text in ("", "a b"):
-        try:
-            found = compiled.search(text, timeout=PROBE_SECONDS, concurrent=True)
-        except TimeoutError as error:
-            raise _too_slow() from error
-        if found is not None and not found[0]:
-            raise RuleError(
-                "find",
-                "pattern_empty",
-                "The pattern matches an empty text; let it match at least one character.",
-            )
+def _try_out(compiled: regex.Pattern[str], pattern: str) -> None:
+    """Refuse a pattern that matches nothing at all, and let careless ones try every way to match.
 
-
-def _check_speed(compiled: regex.Pattern[str], pattern: str) -> None:
-    """Try a pattern against texts that make careless ones try every way to match.
-
-    Those are long runs of what the pattern may take, then something that it does not take, then
+    They do with long runs of what the pattern may take, then something that it does not take, then
     what it waits for: without that it would be given up before it begins.
+
+    Raises:
+        TimeoutError: the pattern is too slow.
     """
+    for text in ("", "a b"):
+        found = compiled.search(text, timeout=PROBE_SECONDS, concurrent=True)
+        if found is not None and not found[0]:
+            message = "The pattern matches an empty text; let it match at least one character."
+            raise RuleError("find", "pattern_empty", message)
     own = [character for character in dict.fromkeys(pattern) if character not in r"\()[]{}|*+?^$"]
     tried = list(dict.fromkeys([*_TRIED_CHARACTERS, *own]))[:_MAX_TRIED]
     waited_for = "".join(own)
     words = "".join(part for part in regex.split(r"[^\w\s]+", pattern) if part)[:20]
     runs = [character * PROBE_CHARS for character in tried]
     runs += [(one * 3 + two) * (PROBE_CHARS // 4) for one, two in (("a", " "), ("0", "."))]
-    runs += [words * (PROBE_CHARS // len(words))] if words else []
-    runs += ["".join(own) * (PROBE_CHARS // len(own))] if own else []
+    runs += [part * (PROBE_CHARS // len(part)) for part in (words, waited_for) if part]
     for run in runs:
         for text in (f"{run}\x01{waited_for}", f"{waited_for}{run}\x01"):
-            try:
-                # All findings, as in a text; the lock that all Python code needs is let go.
-                for _ in compiled.finditer(text, timeout=PROBE_SECONDS, concurrent=True):
-                    pass
-            except TimeoutError as error:
-                raise _too_slow() from error
-
-
-def _too_slow() -> RuleError:
-    return RuleError(
-        "find",
-        "pattern_too_slow",
-        f"The pattern took more than {PROBE_SECONDS:g} seconds for {PROBE_CHARS} "
-        "characters, as it can match the same text in too many ways. Do not repeat a "
-        "repetition, as (a+)+ does; a+ matches the same.",
-    )
+            # All findings, as in a text; the lock that all Python code needs is let go.
+            for _ in compiled.finditer(text, timeout=PROBE_SECONDS, concurrent=True):
+                pass

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from synth.text.normalise import TextRejectedError, is_speakable
 from synth.text.pauses import DEFAULT_PAUSES, Pauses
 from synth.text.sentences import CLOSERS, COMMAS, LINE_ENDS, cut_long, split_sentences
-from synth.text.speller import Inside, places_inside
+from synth.text.speller import places_inside
 
 # A model speaks one or two words badly on their own, so they join a neighbour.
 TINY_CHARS = 25
@@ -37,30 +38,23 @@ class Piece:
     speaker: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """Hold a line or paragraph with blanks collapsed, and the pause after it."""
-
-    text: str
-    pause_ms: int
-    ends_paragraph: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Hold a piece and whether a paragraph ends with it; what it speaks may be an ornament."""
+class _Part(NamedTuple):
+    """A piece and whether a paragraph ends with it; what it speaks may be an ornament."""
 
     piece: Piece
     ends_paragraph: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """Hold a part of a block: text[start:end], and the pause after it."""
+class _Span(NamedTuple):
+    """A part of a block: text[start:end], and the pause after it."""
 
     start: int
     end: int
     pause_ms: int
+
+    @property
+    def is_tiny(self) -> bool:
+        return self.end - self.start < TINY_CHARS
 
 
 def cut_text(
@@ -103,32 +97,32 @@ def _parts(
     text: str, max_chars: int, language: str, pauses: Pauses, speaker: int
 ) -> Iterator[_Part]:
     """Yield the pieces in order; those of ornaments have nothing to speak yet."""
-    for block in _blocks(text, pauses):
-        turns = list(_turns(block.text, speaker))
+    for block, block_pause, ends_paragraph in _blocks(text, pauses):
+        turns = list(_turns(block, speaker))
         for number, (tag, speaker, said) in enumerate(turns, 1):
+            ends_block = number == len(turns)
             spans = _spans(said, max_chars, language, pauses)
-            for place, span in enumerate(spans, 1):
-                ends_turn, ends_block = place == len(spans), number == len(turns)
-                pause_ms = span.pause_ms
+            for place, (start, end, pause_ms) in enumerate(spans, 1):
+                ends_turn = place == len(spans)
                 if ends_turn:
-                    pause_ms = block.pause_ms if ends_block else pauses.speaker
-                spoken = said[span.start : span.end]
+                    pause_ms = block_pause if ends_block else pauses.speaker
+                spoken = said[start:end]
                 piece = Piece(tag + spoken if place == 1 else spoken, spoken, pause_ms, speaker)
-                yield _Part(piece, ends_turn and ends_block and block.ends_paragraph)
+                yield _Part(piece, ends_turn and ends_block and ends_paragraph)
             if not spans and tag:
                 yield _Part(Piece(tag, "", 0, speaker), ends_paragraph=False)
 
 
-def _blocks(text: str, pauses: Pauses) -> Iterator[_Block]:
-    """Yield headings, lines and paragraphs with the pause after each."""
+def _blocks(text: str, pauses: Pauses) -> Iterator[tuple[str, int, bool]]:
+    """Yield headings, lines and paragraphs: text with blanks collapsed, the pause after it, and
+    whether a paragraph ends with it.
+    """
     paragraphs = [part for part in _PARAGRAPH_BREAK.split(text) if part.strip()]
     for number, paragraph in enumerate(paragraphs, 1):
-        lines = _unwrap(paragraph)
-        is_heading = len(lines) == 1 and number < len(paragraphs) and _looks_like_heading(lines[0])
-        for place, line in enumerate(lines, 1):
-            pause_ms = pauses.heading if is_heading else pauses.paragraph
-            is_last = place == len(lines)
-            yield _Block(line, pause_ms if is_last else pauses.line, is_last)
+        *lines, last = _unwrap(paragraph)
+        yield from ((line, pauses.line, False) for line in lines)
+        is_heading = not lines and number < len(paragraphs) and _looks_like_heading(last)
+        yield last, pauses.heading if is_heading else pauses.paragraph, True
 
 
 def _unwrap(paragraph: str) -> list[str]:
@@ -174,65 +168,49 @@ def _spans(text: str, max_chars: int, language: str, pauses: Pauses) -> list[_Sp
     """Return the sentences of a block, long ones cut, tiny ones joined."""
     spans: list[_Span] = []
     inside = places_inside(text, language)
+
+    def add(start: int, end: int) -> None:
+        end = start + len(text[start:end].rstrip())
+        parts = cut_long(text, start, end, max_chars, pauses, inside=inside) if end > start else ()
+        spans.extend(_Span(*part) for part in parts)
+
     start = place = 0
     for sentence in split_sentences(text, language):
         if place > start and not inside(place):
-            spans += _sentence_spans(text, start, place, max_chars, pauses, inside)
+            add(start, place)
             start = place
         place += len(sentence)
-    spans += _sentence_spans(text, start, place, max_chars, pauses, inside)
-    return _join_tiny(spans, max_chars)
-
-
-def _sentence_spans(
-    text: str, start: int, end: int, max_chars: int, pauses: Pauses, inside: Inside
-) -> list[_Span]:
-    """Return a sentence, or its parts where it is too long."""
-    end = start + len(text[start:end].rstrip())
-    parts = cut_long(text, start, end, max_chars, pauses, inside=inside)
-    return [_Span(*part) for part in parts] if end > start else []
-
-
-def _join_tiny(spans: list[_Span], max_chars: int) -> list[_Span]:
-    """Join spans under TINY_CHARS with the next, or else with the one before, where that fits."""
+    add(start, place)
+    # A tiny one joins the next, or else the one before, where that fits.
     forward: list[_Span] = []
     for span in spans:
-        if forward and _is_tiny(forward[-1]) and span.end - forward[-1].start <= max_chars:
-            forward[-1] = replace(span, start=forward[-1].start)
-        else:
-            forward.append(span)
+        _join_or_append(forward, span, max_chars, joins=bool(forward) and forward[-1].is_tiny)
     joined: list[_Span] = []
     for span in forward:
-        if joined and _is_tiny(span) and span.end - joined[-1].start <= max_chars:
-            joined[-1] = replace(span, start=joined[-1].start)
-        else:
-            joined.append(span)
+        _join_or_append(joined, span, max_chars, joins=bool(joined) and span.is_tiny)
     return joined
 
 
-def _is_tiny(span: _Span) -> bool:
-    return span.end - span.start < TINY_CHARS
+def _join_or_append(spans: list[_Span], span: _Span, max_chars: int, *, joins: bool) -> None:
+    if joins and span.end - spans[-1].start <= max_chars:
+        spans[-1] = span._replace(start=spans[-1].start)
+    else:
+        spans.append(span)
 
 
 def _absorb_ornaments(parts: Iterable[_Part], pauses: Pauses) -> list[Piece]:
     """Give pieces without letters or digits to a neighbour's text; they are not spoken."""
     kept: list[Piece] = []
     texts: list[list[str]] = [[]]  # of each kept piece; the first starts before it is found
-    for part in parts:
-        piece = part.piece
+    for piece, ends_paragraph in parts:
         if is_speakable(piece.spoken_text):
             if kept:
                 texts.append([])
             kept.append(piece)
         elif kept:
-            pause_ms = _pause_with_ornament(kept[-1], part, pauses)
+            pause_ms = max(kept[-1].pause_after_ms, piece.pause_after_ms)
+            if piece.spoken_text and ends_paragraph:  # on a line of its own
+                pause_ms = pauses.scene
             kept[-1] = replace(kept[-1], pause_after_ms=pause_ms)
         texts[-1].append(piece.text)
     return [replace(piece, text=" ".join(said)) for piece, said in zip(kept, texts, strict=True)]
-
-
-def _pause_with_ornament(piece: Piece, ornament: _Part, pauses: Pauses) -> int:
-    """Return the pause after a piece that an ornament follows; one on a line of its own is long."""
-    if ornament.piece.spoken_text and ornament.ends_paragraph:
-        return pauses.scene
-    return max(piece.pause_after_ms, ornament.piece.pause_after_ms)

@@ -63,22 +63,23 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
     sentences: list[list[str]] = []  # each as its fragments: joining as we go would be quadratic
     is_open = True  # no letter or digit yet in the last sentence
     for fragment in _fragments(text, base):
-        moved, rest = _leading_closers(fragment) if sentences else ("", fragment)
-        if moved:
-            sentences[-1].append(moved)
+        rest = fragment
+        if sentences and fragment[:1] in BRACKET_CLOSERS:  # they belong to the sentence before
+            rest = fragment.lstrip(BRACKET_CLOSERS).lstrip()
+            sentences[-1].append(fragment[: len(fragment) - len(rest)])
         if not rest:
             continue
+        is_said = is_speakable(rest)
         goes_on = sentences and (
             is_open
-            or not is_speakable(rest)
+            or not is_said
             or _cut_too_early("".join(sentences[-1][-2:]), rest, base, has_capitals=has_capitals)
         )
         if goes_on:
             sentences[-1].append(rest)
-            is_open = is_open and not is_speakable(rest)
         else:
             sentences.append([rest])
-            is_open = not is_speakable(rest)
+        is_open = not is_said and (is_open or not goes_on)
     return ["".join(fragments) for fragments in sentences]
 
 
@@ -103,19 +104,11 @@ def _fragments(text: str, language: str) -> Iterator[str]:
         yield carried
 
 
-def _leading_closers(fragment: str) -> tuple[str, str]:
-    """Split off closing brackets that belong to the sentence before."""
-    rest = fragment.lstrip(BRACKET_CLOSERS)
-    if rest == fragment:
-        return "", fragment
-    rest = rest.lstrip()
-    return fragment[: len(fragment) - len(rest)], rest
-
-
 def _cut_too_early(left: str, right: str, language: str, *, has_capitals: bool) -> bool:
     """Say whether the sentence that ends with `left` goes on with `right`."""
     end, first = left.rstrip(), right.lstrip()[0]
-    if end[-1] in CLOSERS and _continues_quote(first):
+    # A closed quote goes on with its sentence: `she said`, `と言った`.
+    if end[-1] in CLOSERS and (first.islower() or "\u3041" <= first <= "\u309f"):
         return True
     bare = end.rstrip(CLOSERS)
     if _ELLIPSIS.search(bare):
@@ -131,17 +124,7 @@ def _cut_too_early(left: str, right: str, language: str, *, has_capitals: bool) 
     )
 
 
-def _continues_quote(first: str) -> bool:
-    """Say whether what follows a closed quote goes on with its sentence: `she said`, `と言った`."""
-    return first.islower() or "\u3041" <= first <= "\u309f"
-
-
-# ruff: noqa: RUF001  # look-alikes of ASCII are what this module is about
-
-
-MIN_SHARE = (
-    0.35  # a cut earlier than this share of the limit leaves a piece too short to speak well
-)
+MIN_SHARE = 0.35  # a cut earlier in the limit leaves a piece too short to speak well
 
 # Where to cut, best first, and the name of the pause there. Latin marks count only before a blank,
 # so that 3.14, 1,000, 12:30 and addresses stay whole; full-width marks stand without one.
@@ -163,6 +146,8 @@ _PLACES = (
 )
 _ZWJ = "\u200d"
 _VIRAMA_CLASS = 9  # a consonant after a virama is written into the same character
+_JAMO = re.compile("[\u1100-\u11ff\uac00-\ud7a3]")
+_MODIFIER = re.compile("[\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]")  # skin, regional flags
 
 
 def cut_long(
@@ -244,28 +229,16 @@ def is_inside_character(text: str, place: int, start: int = 0) -> bool:
     if not start < place < len(text):
         return False
     before, after = text[place - 1], text[place]
-    if unicodedata.category(after).startswith("M") or _ZWJ in (before, after) or after == "\u200c":
-        return True
-    if unicodedata.combining(before) == _VIRAMA_CLASS and after.isalpha():
-        return True
-    if "\U0001f3fb" <= after <= "\U0001f3ff" or "\U000e0020" <= after <= "\U000e007f":
-        return True  # skin tones and the letters of regional flags
-    if _is_jamo(before) and "\u1160" <= after <= "\u11ff":
-        return True
-    return _is_flag_letter(after) and _flag_letters_before(text, place, start) % 2 == 1
-
-
-def _is_jamo(character: str) -> bool:
-    return "\u1100" <= character <= "\u11ff" or "\uac00" <= character <= "\ud7a3"
-
-
-def _is_flag_letter(character: str) -> bool:
-    return "\U0001f1e6" <= character <= "\U0001f1ff"
-
-
-def _flag_letters_before(text: str, place: int, start: int) -> int:
-    """Count the flag letters that end at `place`; two of them make one flag."""
-    first = place
-    while first > start and _is_flag_letter(text[first - 1]):
-        first -= 1
-    return place - first
+    if "\U0001f1e6" <= after <= "\U0001f1ff":
+        first = place  # where the flag letters that end at the place begin: two make one flag
+        while first > start and "\U0001f1e6" <= text[first - 1] <= "\U0001f1ff":
+            first -= 1
+        return (place - first) % 2 == 1 or before == _ZWJ
+    return (
+        unicodedata.category(after).startswith("M")
+        or _ZWJ in (before, after)
+        or after == "\u200c"
+        or (unicodedata.combining(before) == _VIRAMA_CLASS and after.isalpha())
+        or _MODIFIER.match(after) is not None
+        or (_JAMO.match(before) is not None and "\u1160" <= after <= "\u11ff")
+    )

@@ -7,24 +7,26 @@ numbers and words with digits in them. Models read plain digits themselves, more
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache, partial
+from typing import Any
 
 import regex
 
 from synth.text import numbers
 from synth.text.languages import base_of
-from synth.text.numbers import Pattern, date_patterns, roman_patterns
-from synth.text.words import ANY, CAPITAL, WORDS, Words
+from synth.text.numbers import Maker, Pattern, date_patterns, roman_patterns
+from synth.text.words import WORDS, Words
 
 # ruff: noqa: RUF001  # look-alikes of ASCII are what texts are written in
-
 
 Spelled = tuple[int, int, str]  # start, end, what is said
 
 # A number stands alone: not in A4, 3D, 1.2.3, 10/12, 555-1234 or 12:30.
 _BEFORE = r"(?<![\p{L}\p{M}\p{N}_])(?<!\d[.,:/\-–])"
 _AFTER = r"(?![\p{L}\p{M}\p{N}_])(?![.,:/\-–]\d)"
+# A sign that is no hyphen, because nothing stands before it.
+_MINUS = r"(?P<minus>(?<![^\s(\[\"“«„])[-−–](?=\d))?"
 _KEPT = regex.compile(
     r"<\|[^|<>\n]{0,100}\|>"  # marks of the model
     r"|\[\p{L}[^\[\]\n]{0,100}\]"
@@ -38,39 +40,41 @@ _CLOSING = ("etc.", "usw.", "enz.", "ecc.")  # a sentence may end with them, and
 
 def speller(language: str) -> Callable[[str], list[Spelled]] | None:
     """Return what finds the places that are spelled out, in order; None for other languages."""
-    base = base_of(language)
-    if base not in WORDS:
+    if base_of(language) not in WORDS:
         return None
-    patterns = _patterns(base, language.lower())
-    return lambda text: _places(text, patterns)
+    patterns = _patterns(language.lower())
 
+    def find(text: str) -> list[Spelled]:
+        taken = [match.span() for match in _KEPT.finditer(text)]
+        found: list[Spelled] = []
+        for pattern, make in patterns:  # of two for one place the first has it
+            for match in pattern.finditer(text):
+                start, end = match.span()
+                if any(start < its_end and its_start < end for its_start, its_end in taken):
+                    continue
+                said = make(match)
+                if said is not None:
+                    taken.append((start, end))
+                    found.append((start, end, said))
+        return sorted(found)
 
-def _places(text: str, patterns: tuple[Pattern, ...]) -> list[Spelled]:
-    """Return what is spelled out; of two patterns for one place the first has it."""
-    taken = [match.span() for match in _KEPT.finditer(text)]
-    found: list[Spelled] = []
-    for pattern, make in patterns:
-        for match in pattern.finditer(text):
-            start, end = match.span()
-            if any(start < other_end and other_start < end for other_start, other_end in taken):
-                continue
-            said = make(match)
-            if said is not None:
-                taken.append((start, end))
-                found.append((start, end, said))
-    return sorted(found)
+    return find
 
 
 @lru_cache(maxsize=64)
-def _patterns(base: str, language: str) -> tuple[Pattern, ...]:
+def _patterns(language: str) -> tuple[Pattern, ...]:
     """Return a language's patterns, the most particular ones first."""
+    base = base_of(language)
     words = WORDS[base]
-    number = _number(words)
+    group = f"[{regex.escape(words.group)}]"
+    number = (
+        rf"(?P<whole>\d{{1,3}}(?:{group}\d{{3}})+|\d{{1,15}})"
+        rf"(?:{regex.escape(words.decimal)}(?P<fraction>\d{{1,12}}))?"
+    )
     return (
         *date_patterns(base, language, words),
         *_money(base, words, number),
-        _percent(base, words, number),
-        _units(base, words, number),
+        *_amounts(base, words, number),
         *_ordinals(base),
         *roman_patterns(base, words),
         _abbreviations(words),
@@ -78,118 +82,108 @@ def _patterns(base: str, language: str) -> tuple[Pattern, ...]:
     )
 
 
-def _number(words: Words) -> str:
-    """Return what matches a number: groups `whole` and `fraction`."""
-    group = f"[{regex.escape(words.group)}]"
-    return (
-        rf"(?P<whole>\d{{1,3}}(?:{group}\d{{3}})+|\d{{1,15}})"
-        rf"(?:{regex.escape(words.decimal)}(?P<fraction>\d{{1,12}}))?"
-    )
+def _any_of(signs: Iterable[str]) -> str:
+    return "|".join(map(regex.escape, sorted(signs, key=len, reverse=True)))
 
 
-def _whole(match: regex.Match[str]) -> int | None:
-    """Return the digits before the point as a number; None if there are too many of them."""
-    digits = "".join(character for character in match["whole"] if character.isdigit())
-    return int(digits) if len(digits) <= numbers.MAX_DIGITS else None
+def _of_number(base: str, say: Callable[[regex.Match[str], int, str], str | None]) -> Maker:
+    """Return what says a match by its number, whole and fraction, and by its sign, if any.
+
+    A number of too many digits stays as it is.
+    """
+
+    def make(match: regex.Match[str]) -> str | None:
+        digits = "".join(filter(str.isdigit, match["whole"]))
+        if len(digits) > numbers.MAX_DIGITS:
+            return None
+        said = say(match, int(digits), match["fraction"] or "")
+        if said is None or not match.groupdict().get("minus"):
+            return said
+        return numbers.spell_negative(said, base)
+
+    return make
 
 
 def _money(base: str, words: Words, number: str) -> Iterator[Pattern]:
-    signs = "|".join(regex.escape(sign) for sign in sorted(words.currencies, key=len, reverse=True))
-    scales = "|".join(regex.escape(name) for name in sorted(words.scales, key=len, reverse=True))
+    signs, scales = _any_of(words.currencies), _any_of(words.scales)
     scale = (
         rf"(?:[ \u00a0]?(?P<scale>{scales})(?![\p{{L}}\p{{N}}]))?" if scales else "(?P<scale>$^)?"
     )
 
-    def make(match: regex.Match[str]) -> str | None:
-        whole = _whole(match)
-        if whole is None:
-            return None
+    def say(match: regex.Match[str], whole: int, fraction: str) -> str:
         (one, several), (cent, cents) = words.currencies[match["sign"]]
-        fraction = match["fraction"] or ""
         if match["scale"]:
             said = numbers.spell_fraction(whole, fraction, base)
             return f"{said} {words.scales[match['scale']]} {several}"
         if fraction and (len(fraction) != 2 or not cent):
             return f"{numbers.spell_fraction(whole, fraction, base)} {several}"
         major = f"{numbers.spell_before_noun(whole, base)} {one if whole == 1 else several}"
-        if not fraction or not int(fraction):
+        part = int(fraction or 0)
+        if not part:
             return major
-        minor_number = numbers.spell_before_noun(int(fraction), base)
-        minor = f"{minor_number} {cent if int(fraction) == 1 else cents}"
-        if not whole:
-            return minor
-        bare = numbers.spell_number(int(fraction), base)
-        return words.money.format(major=major, minor=minor, minor_number=bare)
+        minor = f"{numbers.spell_before_noun(part, base)} {cent if part == 1 else cents}"
+        bare = numbers.spell_number(part, base)
+        return words.money.format(major=major, minor=minor, minor_number=bare) if whole else minor
 
+    sign, make = f"(?P<sign>{signs})", _of_number(base, say)
     yield (
-        regex.compile(rf"(?<![\p{{L}}\p{{N}}])(?P<sign>{signs})[ \u00a0]?{number}{scale}{_AFTER}"),
+        regex.compile(rf"(?<![\p{{L}}\p{{N}}]){sign}[ \u00a0]?{number}{scale}{_AFTER}"),
         make,
     )
     after = r"(?![\p{L}\p{N}])"
-    yield regex.compile(rf"{_BEFORE}{number}{scale}[ \u00a0\u202f]?(?P<sign>{signs}){after}"), make
+    yield regex.compile(rf"{_BEFORE}{number}{scale}[ \u00a0\u202f]?{sign}{after}"), make
 
 
-def _percent(base: str, words: Words, number: str) -> Pattern:
-    def make(match: regex.Match[str]) -> str | None:
-        whole = _whole(match)
-        if whole is None:
-            return None
-        said = numbers.spell_fraction(whole, match["fraction"] or "", base)
-        said = numbers.spell_negative(said, base) if match["minus"] else said
-        return f"{said} {words.percent}"
+def _amounts(base: str, words: Words, number: str) -> Iterator[Pattern]:
+    """Yield percentages, and numbers before a unit."""
+    start = rf"{_MINUS}{_BEFORE}{number}[ \u00a0\u202f]?"
 
-    return regex.compile(rf"{_minus()}{_BEFORE}{number}[ \u00a0\u202f]?%"), make
+    def say_share(match: regex.Match[str], whole: int, fraction: str) -> str:
+        return f"{numbers.spell_fraction(whole, fraction, base)} {words.percent}"
 
-
-def _units(base: str, words: Words, number: str) -> Pattern:
-    signs = "|".join(regex.escape(sign) for sign in sorted(words.units, key=len, reverse=True))
-
-    def make(match: regex.Match[str]) -> str | None:
-        whole = _whole(match)
-        if whole is None:
-            return None
+    def say_unit(match: regex.Match[str], whole: int, fraction: str) -> str:
         one, several = words.units[match["sign"]]
-        fraction = match["fraction"] or ""
         said = numbers.spell_fraction(whole, fraction, base, noun=True)
-        said = numbers.spell_negative(said, base) if match["minus"] else said
         return f"{said} {one if whole == 1 and not fraction else several}"
 
-    after = r"(?![\p{L}\p{M}\p{N}²³/°])"
-    return (
-        regex.compile(rf"{_minus()}{_BEFORE}{number}[ \u00a0\u202f]?(?P<sign>{signs}){after}"),
-        make,
-    )
+    yield regex.compile(f"{start}%"), _of_number(base, say_share)
+    sign = rf"(?P<sign>{_any_of(words.units)})(?![\p{{L}}\p{{M}}\p{{N}}²³/°])"
+    yield regex.compile(start + sign), _of_number(base, say_unit)
+
+
+_NTH, _NO_WORD = r"(?<![\p{L}\p{N}_.,])(?P<n>\d{1,6})", r"(?![\p{L}\p{M}\p{N}_])"
+_NAME = r"\.(?= \p{Lu}\p{Ll})"
+_FEMININE = {"feminine": True}
+# What matches the place of something, and how it is inflected.
+_PLACES: tuple[tuple[str, dict[str, Any]], ...] = (
+    (rf"{_NTH}\.?[ºo°](?! ?[CF]\b){_NO_WORD}", {}),
+    (rf"{_NTH}\.?ª{_NO_WORD}", _FEMININE),
+)
+_ORDINALS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
+    "fr": (
+        (rf"{_NTH}(?:ère|re){_NO_WORD}", _FEMININE),
+        (rf"{_NTH}(?:er|e|ème){_NO_WORD}", {}),
+    ),
+    "nl": ((rf"{_NTH}(?:ste|de|e){_NO_WORD}", {}),),
+    "de": (
+        (rf"(?<=\b(?:[Dd]er|[Dd]ie|[Dd]as) ){_NTH}{_NAME}", {}),
+        (rf"(?<=\b(?i:am|im|den|dem|des|zum|vom|beim) ){_NTH}{_NAME}", {"ending": "-n"}),
+    ),
+    "es": _PLACES,
+    "it": _PLACES,
+    "pt": _PLACES,
+}
 
 
 def _ordinals(base: str) -> Iterator[Pattern]:
-    start, end = r"(?<![\p{L}\p{N}_.,])(?P<n>\d{1,6})", r"(?![\p{L}\p{M}\p{N}_])"
-
-    def plain(match: regex.Match[str]) -> str | None:
-        return numbers.spell_ordinal(int(match["n"]), base)
-
-    def feminine(match: regex.Match[str]) -> str | None:
-        return numbers.spell_feminine_ordinal(int(match["n"]), base)
-
     if base == "en":
-        yield regex.compile(rf"{start}(?P<end>st|nd|rd|th){end}"), _english_ordinal
-    elif base == "fr":
-        yield regex.compile(rf"{start}(?:ère|re){end}"), feminine
-        yield regex.compile(rf"{start}(?:er|e|ème){end}"), plain
-    elif base == "nl":
-        yield regex.compile(rf"{start}(?:ste|de|e){end}"), plain
-    elif base == "de":
-        after = r"(?= \p{Lu}\p{Ll})"
-        yield (
-            regex.compile(rf"(?<=\b(?:[Dd]er|[Dd]ie|[Dd]as) ){start}\.{after}"),
-            lambda match: numbers.spell_ordinal(int(match["n"]), base),
-        )
-        yield (
-            regex.compile(rf"(?<=\b(?i:am|im|den|dem|des|zum|vom|beim) ){start}\.{after}"),
-            lambda match: numbers.spell_ordinal(int(match["n"]), base, "-n"),
-        )
-    else:
-        yield regex.compile(rf"{start}\.?[ºo°](?! ?[CF]\b){end}"), plain
-        yield regex.compile(rf"{start}\.?ª{end}"), feminine
+        yield regex.compile(rf"{_NTH}(?P<end>st|nd|rd|th){_NO_WORD}"), _english_ordinal
+    for place, how in _ORDINALS.get(base, ()):
+        yield regex.compile(place), partial(_say_place, base, how)
+
+
+def _say_place(base: str, how: Mapping[str, Any], match: regex.Match[str]) -> str:
+    return numbers.spell_ordinal(int(match["n"]), base, **how)
 
 
 def _english_ordinal(match: regex.Match[str]) -> str | None:
@@ -201,60 +195,46 @@ def _english_ordinal(match: regex.Match[str]) -> str | None:
 
 
 def _abbreviations(words: Words) -> Pattern:
-    known = dict(words.abbreviations)
-    for short, (said, needs) in words.abbreviations.items():  # as they begin a sentence
-        known.setdefault(short[0].upper() + short[1:], (said[0].upper() + said[1:], needs))
-    shorts = sorted(known, key=len, reverse=True)
-    listed = "|".join(regex.escape(short) for short in shorts)
+    listed = (words.anywhere, words.before_capital, words.before_digit)
+    known = {short: (said, one) for one in listed for short, said in one.items()}
+    for short, (said, one) in list(known.items()):  # as they begin a sentence
+        known.setdefault(short[0].upper() + short[1:], (said[0].upper() + said[1:], one))
 
     def make(match: regex.Match[str]) -> str | None:
-        said, needs = known[match["short"]]
+        said, one = known[match["short"]]
         rest = match.string[match.end() :]
         first = rest.lstrip()[:1]
-        if needs == CAPITAL and not (rest[:1] in " \u00a0" and first.isupper()):
+        if one is words.before_capital and not (rest[:1] in " \u00a0" and first.isupper()):
             return None
-        if needs not in (CAPITAL, ANY) and not first.isdigit():
+        if one is words.before_digit and not first.isdigit():
             return None
-        is_last = not any(character.isalnum() for character in rest)
+        is_last = not any(map(str.isalnum, rest))
         is_last = is_last or (match["short"].lower() in _CLOSING and first.isupper())
         return f"{said}." if is_last and match["short"].endswith(".") else said
 
-    return regex.compile(rf"(?<![\p{{L}}\p{{N}}.])(?P<short>{listed})(?![\p{{L}}\p{{N}}])"), make
+    short = rf"(?<![\p{{L}}\p{{N}}.])(?P<short>{_any_of(known)})(?![\p{{L}}\p{{N}}])"
+    return regex.compile(short), make
 
 
 def _plain(base: str, number: str) -> Iterator[Pattern]:
     """Yield what is left: decades, years, and numbers without anything beside them."""
 
-    def decade(match: regex.Match[str]) -> str | None:
+    def say_decade(match: regex.Match[str]) -> str | None:
         said = numbers.spell_year(int(match["year"]), "en")
         return f"{said[:-1]}ies" if said.endswith("y") else f"{said}s"
 
-    def make(match: regex.Match[str]) -> str | None:
-        digits, fraction = match["whole"], match["fraction"] or ""
-        whole = _whole(match)
-        if whole is None:
-            return None
+    def say(match: regex.Match[str], whole: int, fraction: str) -> str | None:
+        digits = match["whole"]
         if digits.startswith("0") and len(digits) > 1:
-            said = None if fraction else numbers.spell_digits(digits, base)
-        elif len(digits) == 4 and digits.isdigit() and not fraction and not match["minus"]:
-            said = numbers.spell_year(whole, base)
-        else:
-            said = numbers.spell_fraction(whole, fraction, base)
-        if said is None:
-            return None
-        return numbers.spell_negative(said, base) if match["minus"] else said
+            return None if fraction else numbers.spell_digits(digits, base)
+        if len(digits) == 4 and digits.isdigit() and not fraction and not match["minus"]:
+            return numbers.spell_year(whole, base)
+        return numbers.spell_fraction(whole, fraction, base)
 
     if base == "en":
-        yield regex.compile(r"(?<![\p{L}\p{N}_.,])(?P<year>\d{3}0)['’]?s(?![\p{L}\p{N}])"), decade
-    yield regex.compile(rf"{_minus()}{_BEFORE}{number}{_AFTER}"), make
-
-
-def _minus() -> str:
-    """Return what matches a sign that is no hyphen, because nothing stands before it."""
-    return r"(?P<minus>(?<![^\s(\[\"“«„])[-−–](?=\d))?"
-
-
-# ruff: noqa: RUF001  # look-alikes of ASCII are what texts are written in
+        decade = r"(?<![\p{L}\p{N}_.,])(?P<year>\d{3}0)['’]?s(?![\p{L}\p{N}])"
+        yield regex.compile(decade), say_decade
+    yield regex.compile(rf"{_MINUS}{_BEFORE}{number}{_AFTER}"), _of_number(base, say)
 
 
 Inside = Callable[[int], bool]
@@ -280,20 +260,28 @@ def places_inside(text: str, language: str = "en") -> Inside:
     Args:
         language: the tag of the text's language; one without rules has the general ones alone.
     """
-    shapes = _Blocks(text, lambda near: _shapes(near, language))
-    spelled = _Blocks(text, lambda near: _find_spelled(near, language))  # takes ten times as long
+    looks = [pattern for pattern in (_ANYWHERE, _dates(base_of(language))) if pattern]
+    shapes = _Blocks(
+        text, lambda near: (match.span() for look in looks for match in look.finditer(near))
+    )
+
+    def find_spelled(near: str) -> list[tuple[int, int]]:
+        spell_out = speller(language)
+        spans = [(start, end) for start, end, _ in spell_out(near)] if spell_out else []
+        return [span for span in spans if _DIGIT.search(near, *span)]
+
+    spelled = _Blocks(text, find_spelled)  # takes ten times as long
     return lambda place: shapes.holds(place) or spelled.holds(place)
 
 
 class _Blocks:
     """Find spans of a text block by block, when they are asked for; a few blocks are kept."""
 
-    def __init__(self, text: str, find: Callable[[str], list[tuple[int, int]]]) -> None:
+    def __init__(self, text: str, find: Callable[[str], Iterable[tuple[int, int]]]) -> None:
         self._text, self._find = text, find
         self._known: dict[int, list[tuple[int, int]]] = {}
 
     def holds(self, place: int) -> bool:
-        """Say whether a place is inside a span."""
         block = place // _BLOCK
         if block not in self._known:
             if len(self._known) >= _BLOCKS_KEPT:
@@ -303,20 +291,6 @@ class _Blocks:
             found = self._find(near) if _DIGIT.search(near) else []
             self._known[block] = [(first + start, first + end) for start, end in found]
         return any(start < place < end for start, end in self._known[block])
-
-
-def _shapes(text: str, language: str) -> list[tuple[int, int]]:
-    """Return what looks like a number or a date."""
-    found = [match.span() for match in _ANYWHERE.finditer(text)]
-    dates = _dates(base_of(language))
-    return found + [match.span() for match in dates.finditer(text)] if dates else found
-
-
-def _find_spelled(text: str, language: str) -> list[tuple[int, int]]:
-    """Return what is spelled out where that is asked for, and has digits."""
-    spell_out = speller(language)
-    spans = [(start, end) for start, end, _ in spell_out(text)] if spell_out else []
-    return [span for span in spans if _DIGIT.search(text, *span)]
 
 
 @lru_cache(maxsize=64)

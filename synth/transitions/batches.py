@@ -20,14 +20,16 @@ from django.dispatch import receiver
 from synth.jobs.removal import ITEMS_AT_ONCE, drop_exports, lock_jobs
 from synth.models import Batch, Export, JobVoice, RenderJob, Segment
 from synth.signals import batch_ended, item_deleted, job_reopened, jobs_ended
-from synth.transitions.job_voices import SILENCED
 from synth.transitions.jobs import (
+    REOPENED,
+    RETRYABLE,
+    SILENCED,
     UNFINISHED,
     JobStatus,
     close_segments,
-    complete_job,
     complete_jobs,
     expiry,
+    queue_again,
 )
 from ttsweb import leases
 from ttsweb.counted import counted
@@ -37,7 +39,6 @@ from voices.models import VoiceVersion
 CANCELLED_AT_ONCE = 2_000  # items in one transaction
 ZIP = "zip"  # the format of a batch's export
 WITH_AUDIO = (JobStatus.SUCCEEDED, JobStatus.PARTIAL)
-_AGAIN = (JobStatus.FAILED, JobStatus.PARTIAL, JobStatus.CANCELLED)
 
 
 def lock_batches(batches: QuerySet[Batch]) -> list[uuid.UUID]:
@@ -102,10 +103,8 @@ def finish_batch(batch: Batch) -> None:
     if not missing:
         _end(batch, JobStatus.SUCCEEDED)
         return
-    message = (
-        f"{missing} of {counted(total, 'item')} {'is' if missing == 1 else 'are'} incomplete; "
-        f"{_first_bad(batch)}"
-    )
+    verb = "is" if missing == 1 else "are"
+    message = f"{missing} of {counted(total, 'item')} {verb} incomplete; {_first_bad(batch)}"
     _end(batch, JobStatus.PARTIAL, "items_failed", message)
 
 
@@ -119,8 +118,8 @@ def cancel_batch(batch_id: uuid.UUID) -> bool:
 
     The sweep goes on with what a killed process has left.
     """
+    now = leases.database_now()
     with transaction.atomic():
-        now = leases.database_now()
         if not _open(batch_id).update(cancelled_at=now, updated_at=now):
             return False
         drop_exports(Export.objects.filter(batch=batch_id))
@@ -131,7 +130,7 @@ def cancel_batch(batch_id: uuid.UUID) -> bool:
 def retryable_items(batch_id: uuid.UUID) -> QuerySet[RenderJob]:
     """Return the items that have something to do again, and a voice that can do it."""
     return (
-        RenderJob.objects.filter(batch=batch_id, status__in=_AGAIN, segments_total__gt=0)
+        RenderJob.objects.filter(batch=batch_id, status__in=RETRYABLE, segments_total__gt=0)
         .exclude(Exists(JobVoice.objects.filter(SILENCED, job=OuterRef("pk"))))
         .exclude(voices__version__status=VoiceVersion.Status.FAILED)
     )
@@ -150,7 +149,7 @@ def retry_batch(batch_id: uuid.UUID) -> int:
         if not reopen_batch(batch_id):
             return 0  # it is being cancelled
         for start in range(0, len(ids), ITEMS_AT_ONCE):
-            _queue_again(ids[start : start + ITEMS_AT_ONCE])
+            queue_again(ids[start : start + ITEMS_AT_ONCE])
     return len(ids)
 
 
@@ -176,16 +175,9 @@ def reopen_batch(batch_id: uuid.UUID) -> bool:
         if batch is None or (batch.ended_at is None and batch.cancel_requested):
             return False
         if batch.ended_at is not None:
-            Batch.objects.filter(pk=batch_id).update(
-                status=JobStatus.QUEUED,
-                cancelled_at=None,
-                error_code="",
-                error_message="",
-                ended_at=None,
-                expires_at=None,
-                deadline_at=None,
-                updated_at=leases.database_now(),
-            )
+            columns = {name: value for name, value in REOPENED.items() if name != "finished_at"}
+            columns |= {"cancelled_at": None, "ended_at": None, "status": JobStatus.QUEUED}
+            Batch.objects.filter(pk=batch_id).update(updated_at=leases.database_now(), **columns)
         drop_exports(Export.objects.filter(batch=batch_id))
         settle_batch_on_commit(batch_id)
     return True
@@ -214,7 +206,7 @@ def remake_items(batch_id: uuid.UUID, item_ids: Sequence[uuid.UUID]) -> int:
                 updated_at=leases.database_now(),
             )
             drop_exports(Export.objects.filter(job=item_id))
-            complete_job(item_id)
+            complete_jobs([item_id])
         reopen_batch(batch_id)
     return count
 
@@ -272,9 +264,7 @@ def _first_bad(batch: Batch) -> str:
     if found is None:
         return "the reason is not known."
     custom_id, status, message = found
-    return f"the first is {custom_id!r}, {status}: {message}" if message else (
-        f"the first is {custom_id!r}, {status}."
-    )  # fmt: skip
+    return f"the first is {custom_id!r}, {status}{f': {message}' if message else '.'}"
 
 
 def _cancel_items(batch_id: uuid.UUID) -> None:
@@ -297,52 +287,15 @@ def _cancel_some(batch_id: uuid.UUID, places: tuple[int | None, int | None]) -> 
     The few statements name the items by their places: thousands of ids would take longer to send
     and to look up than the work itself.
     """
-    items = RenderJob.objects.filter(
-        batch=batch_id, item_index__range=places, status__in=UNFINISHED
-    )
+    items = RenderJob.objects.filter(batch=batch_id, status__in=UNFINISHED)
+    items = items.filter(item_index__range=places)
     lock_jobs(items)
     now = leases.database_now()
     drop_exports(Export.objects.filter(job__in=items))
     close_segments(Segment.objects.filter(job__in=items), Segment.Status.CANCELLED)
-    cancelled = (
-        Segment.objects.filter(job=OuterRef("pk"), status=Segment.Status.CANCELLED)
-        .order_by()
-        .values("job")
-        .annotate(count=Count("pk"))
-        .values("count")
-    )
-    items.update(
-        cancel_requested=True, segments_cancelled=Coalesce(Subquery(cancelled), 0), updated_at=now
-    )
+    cancelled = Segment.objects.filter(job=OuterRef("pk"), status=Segment.Status.CANCELLED)
+    counts = cancelled.order_by().values("job").annotate(count=Count("pk")).values("count")
+    number = Coalesce(Subquery(counts), 0)
+    items.update(cancel_requested=True, segments_cancelled=number, updated_at=now)
     closed = F("segments_done") + F("segments_failed") + F("segments_cancelled")
     items.filter(segments_total__lte=closed).update(status=JobStatus.CANCELLED, finished_at=now)
-
-
-def _queue_again(item_ids: Sequence[uuid.UUID]) -> None:
-    """Queue items as `retry_job` does one job; call it with their rows locked."""
-    now = leases.database_now()
-    RenderJob.objects.filter(pk__in=item_ids).update(
-        status=JobStatus.QUEUED,
-        cancel_requested=False,
-        error_code="",
-        error_message="",
-        finished_at=None,
-        expires_at=None,
-        deadline_at=None,
-        segments_failed=0,
-        segments_cancelled=0,
-        updated_at=now,
-    )
-    drop_exports(Export.objects.filter(job__in=item_ids))
-    unspoken = (Segment.Status.FAILED, Segment.Status.CANCELLED)
-    rows = Segment.objects.filter(job__in=item_ids, status__in=unspoken)
-    opened = list(rows.values_list("job", "pk"))
-    rows.update(
-        status=Segment.Status.QUEUED,
-        error_code="",
-        error_message="",
-        finished_at=None,
-        **leases.untried(),
-    )
-    enqueue(Kind.SEGMENT, [pk for _, pk in opened])
-    complete_jobs(set(item_ids) - {job_id for job_id, _ in opened})  # only the file was missing

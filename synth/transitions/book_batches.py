@@ -48,16 +48,12 @@ def advance_batch_of_book(book_id: uuid.UUID) -> bool:
 
 def close_batch(batch_id: uuid.UUID) -> bool:
     """Let no more entries and files come; False where that was said already."""
-    closed = _open(batch_id).filter(closed_at__isnull=True).update(**_now("closed_at"))
-    advance_on_commit(batch_id)
-    return bool(closed)
+    return _note_moment(batch_id, "closed_at")
 
 
 def approve_batch(batch_id: uuid.UUID) -> bool:
     """Let the rest of all books follow their samples; False where that was said already."""
-    approved = _open(batch_id).filter(approved_at__isnull=True).update(**_now("approved_at"))
-    advance_on_commit(batch_id)
-    return bool(approved)
+    return _note_moment(batch_id, "approved_at")
 
 
 def approve_books(batch_id: uuid.UUID, book_ids: Collection[uuid.UUID]) -> int:
@@ -78,9 +74,8 @@ def attach_book(entry: BatchEntry, book: BookSource) -> bool:
 
     Call it in the transaction that makes the book.
     """
-    if not Batch.objects.filter(
-        pk=entry.batch_id, closed_at__isnull=True, cancelled_at__isnull=True
-    ).update(updated_at=leases.database_now()):
+    batch = Batch.objects.filter(pk=entry.batch_id, closed_at__isnull=True)
+    if not batch.filter(cancelled_at__isnull=True).update(updated_at=leases.database_now()):
         return False
     taken = BatchEntry.objects.filter(pk=entry.pk, book__isnull=True)
     return bool(taken.update(book=book, error_code="", error_message=""))
@@ -153,13 +148,16 @@ def resume_batch(batch_id: uuid.UUID, jobs: Collection[uuid.UUID]) -> bool:
 
 def cancel_book_batch(batch_id: uuid.UUID) -> bool:
     """Cancel a batch that has not ended: nothing more of it begins; its jobs are cancelled next."""
-    cancelled = (
-        _open(batch_id)
-        .filter(cancelled_at__isnull=True)
-        .update(paused_at=None, **_now("cancelled_at"))
-    )
+    return _note_moment(batch_id, "cancelled_at", paused_at=None)
+
+
+def _note_moment(batch_id: uuid.UUID, column: str, **columns: Any) -> bool:
+    """Set a moment of an open batch that is not set yet; False where it is, or the batch ended."""
+    now = leases.database_now()
+    rows = _open(batch_id).filter(**{f"{column}__isnull": True})
+    noted = rows.update(updated_at=now, **{column: now}, **columns)
     advance_on_commit(batch_id)
-    return bool(cancelled)
+    return bool(noted)
 
 
 def cancel_jobs(jobs: Sequence[uuid.UUID]) -> int:
@@ -215,8 +213,3 @@ def _unfinished(jobs: Collection[uuid.UUID]) -> Any:
     return RenderJob.objects.filter(
         pk__in=list(jobs), status__in=UNFINISHED, cancel_requested=False
     )
-
-
-def _now(column: str) -> dict[str, Any]:
-    now = leases.database_now()
-    return {column: now, "updated_at": now}

@@ -17,6 +17,7 @@ import heapq
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from django.db import IntegrityError, connection, transaction
@@ -26,8 +27,7 @@ from django.db.models.functions import Coalesce
 from synth.jobs.removal import update_jobs
 from synth.models import LaneTurn, RenderJob, Segment
 from synth.transitions.batches import start_batches
-from synth.transitions.job_voices import unready_voices
-from synth.transitions.jobs import UNFINISHED, JobStatus
+from synth.transitions.jobs import UNFINISHED, JobStatus, unready_voices
 from ttsweb import leases
 from ttsweb.leases import Claim
 
@@ -142,11 +142,8 @@ def begin_takes(wanted: Mapping[Claim, str]) -> set[Claim]:
     except IntegrityError:  # another worker has begun one of them in this moment
         begun = set()
         for key, claim in chosen.items():
-            try:
-                with transaction.atomic():
-                    begun |= _begin_takes({claim: key})
-            except IntegrityError:
-                continue
+            with suppress(IntegrityError), transaction.atomic():
+                begun |= _begin_takes({claim: key})
         return begun
 
 
@@ -157,8 +154,8 @@ def _begin_takes(wanted: Mapping[Claim, str]) -> set[Claim]:
     found = others.values_list("content_key", "pk", "job__priority")
     held = {key: (pk, priority) for key, pk, priority in found}
     if held:
-        urgency = Segment.objects.filter(pk__in=ours)
-        priorities = dict(urgency.values_list("pk", "job__priority"))
+        rows = Segment.objects.filter(pk__in=ours)
+        priorities = dict(rows.values_list("pk", "job__priority"))
         slower = [
             held.pop(key)[0]
             for claim, key in wanted.items()
@@ -176,13 +173,12 @@ def wait_for_takes(waiting: Mapping[Claim, str]) -> int:
 
     The claim costs no attempt. Segments of cancelled jobs stay claimed; returns how many moved.
     """
-    now = leases.database_now()
     speaking = RenderJob.objects.filter(cancel_requested=False)
     rows = _held(Segment.objects.filter(job__in=speaking), waiting)
     return rows.filter(status=Segment.Status.CLAIMED).update(
         status=Segment.Status.QUEUED,
         content_key=_keys_of(waiting),
-        **leases.free(spend_attempt=False, not_before=now),
+        **leases.free(spend_attempt=False, not_before=leases.database_now()),
     )
 
 
@@ -222,13 +218,9 @@ def _claim(chosen: Sequence[int], worker: str) -> list[SegmentClaim]:
     rows.filter(state=Segment.Status.QUEUED).update(
         content_key="", **leases.claimed(Segment, worker=worker, token=token)
     )
-    won = {
-        pk: SegmentClaim(pk, token, job_id, priority)
-        for pk, job_id, priority in Segment.objects.filter(
-            pk__in=chosen, claim_token=token
-        ).values_list("pk", "job_id", "job__priority")
-    }
-    return [won[pk] for pk in chosen if pk in won]
+    won = Segment.objects.filter(pk__in=chosen, claim_token=token)
+    found = {row[0]: row[1:] for row in won.values_list("pk", "job_id", "job__priority")}
+    return [SegmentClaim(pk, token, *found[pk]) for pk in chosen if pk in found]
 
 
 JOBS_AT_ONCE = 64  # of one lane; each further look is at four times as many, up to the most
@@ -259,7 +251,7 @@ class Want:
     rendering: frozenset[str] = field(default_factory=rendering_keys)
 
 
-def claimable_jobs(want: Want) -> Q:
+def _claimable_jobs(want: Want) -> Q:
     """Return the condition of jobs of which something may be rendered now."""
     unready = unready_voices(want.codec_fingerprint).filter(job=OuterRef("pk"))
     queued = _queued(Segment.objects.filter(job=OuterRef("pk")), want)
@@ -275,19 +267,15 @@ def choose_fairly(priority: int, limit: int, want: Want) -> list[int]:
     """
     lanes = _lanes(priority, want) if limit > 0 else []
     left = limit
-    while left:
-        open_lanes = [lane for lane in lanes if not lane.is_exhausted]
-        if not open_lanes:
-            break
+    while left and (open_lanes := [lane for lane in lanes if not lane.is_exhausted]):
         for lane, share in _shares(open_lanes, left):
             left -= lane.take(share)
-    return _merged({lane.name: (lane.in_flight, lane.chosen) for lane in lanes if lane.chosen})
-
-
-def _merged(lanes: dict[str, tuple[int, Sequence[int]]]) -> list[int]:
-    """Return what the lanes have, each in its order, the lane with the least in flight first."""
-    places = enumerate(lanes.values())
-    turns = ((held + n, place, pk) for place, (held, pks) in places for n, pk in enumerate(pks))
+    # Of each lane in its order, the lane with the least in flight first.
+    turns = (
+        (lane.in_flight + number, place, pk)
+        for place, lane in enumerate(lanes)
+        for number, pk in enumerate(lane.chosen)
+    )
     return [pk for _, _, pk in sorted(turns)]
 
 
@@ -302,13 +290,6 @@ def note_turns(priority: int, lanes: Collection[str]) -> None:
     )
 
 
-def in_flight(priority: int) -> dict[uuid.UUID, tuple[str, int]]:
-    """Return the lane of each job of a class that has claimed segments, and how many these are."""
-    held = Segment.objects.filter(status=Segment.Status.CLAIMED, job__priority=priority)
-    counted = held.order_by().values_list("job_id", "job__lane").annotate(count=Count("pk"))
-    return {job_id: (lane, count) for job_id, lane, count in counted}
-
-
 def _lanes(priority: int, want: Want) -> list[_Lane]:
     """Return the lanes with unfinished jobs: whose turn is the longest ago first, then by age."""
     jobs = _queued_jobs().filter(priority=priority)
@@ -317,11 +298,13 @@ def _lanes(priority: int, want: Want) -> list[_Lane]:
         return []
     turns = LaneTurn.objects.filter(priority=priority, lane__in=oldest)
     last = dict(turns.values_list("lane", "turn_at")) if len(oldest) > 1 else {}
-    held = in_flight(priority)
+    held = Segment.objects.filter(status=Segment.Status.CLAIMED, job__priority=priority)
+    in_flight = held.order_by().values_list("job_id", "job__lane").annotate(count=Count("pk"))
     per_lane: Counter[str] = Counter()
-    for lane, count in held.values():
+    per_job: dict[uuid.UUID, int] = {}
+    for job_id, lane, count in in_flight:
         per_lane[lane] += count
-    per_job = {job_id: count for job_id, (_, count) in held.items()}
+        per_job[job_id] = count
     never = dt.datetime.min.replace(tzinfo=dt.UTC)
     names = sorted(oldest, key=lambda name: (last.get(name, never), oldest[name], name))
     return [_Lane(name, priority, per_lane[name], per_job, want) for name in names]
@@ -386,15 +369,11 @@ class _Lane:
                 return False
             self._seen, self._looks = keys[-1], self._looks + 1
             closed = F("segments_done") + F("segments_failed") + F("segments_cancelled")
-            rows = RenderJob.objects.filter(
-                claimable_jobs(self.want), pk__in=[pk for _, pk in keys], status__in=UNFINISHED
-            )
-            found = dict(
-                rows.order_by().values_list("pk").annotate(left=F("segments_total") - closed)
-            )
-            self._jobs = [
-                (pk, found[pk] - self.claimed_of_job.get(pk, 0)) for _, pk in keys if pk in found
-            ]
+            rows = RenderJob.objects.filter(_claimable_jobs(self.want), status__in=UNFINISHED)
+            rows = rows.filter(pk__in=[pk for _, pk in keys]).order_by()
+            left = dict(rows.values_list("pk").annotate(left=F("segments_total") - closed))
+            held = self.claimed_of_job
+            self._jobs = [(pk, left[pk] - held.get(pk, 0)) for _, pk in keys if pk in left]
             if self._jobs:
                 return True
 
@@ -406,22 +385,20 @@ class _Lane:
             pk, queued = self._jobs.pop(0)
             whole.append(pk)
             missing -= queued
-        chosen = self._all_of(whole, number) if whole else []
+        chosen: list[int] = []
+        if whole:
+            place = {pk: index for index, pk in enumerate(whole)}
+            rows = self._rows(Segment.objects.filter(job__in=whole)).values_list("job_id", "pk")
+            ordered = sorted((place[job_id], pk) for job_id, pk in rows)
+            chosen = [pk for _, pk in ordered[:number]]
         if self._jobs and len(chosen) < number:
             pk, _ = self._jobs[0]
-            rows = self._rows(Segment.objects.filter(job=pk)).exclude(pk__in=self.chosen)
-            some = list(rows.order_by("pk").values_list("pk", flat=True)[: number - len(chosen)])
+            own = self._rows(Segment.objects.filter(job=pk)).exclude(pk__in=self.chosen)
+            some = list(own.order_by("pk").values_list("pk", flat=True)[: number - len(chosen)])
             if len(some) < number - len(chosen):
                 self._jobs.pop(0)
             chosen += some
         return chosen
-
-    def _all_of(self, jobs: Sequence[uuid.UUID], number: int) -> list[int]:
-        """Return the queued segments of jobs that have about `number` of them, in their order."""
-        place = {pk: index for index, pk in enumerate(jobs)}
-        rows = self._rows(Segment.objects.filter(job__in=jobs)).values_list("job_id", "pk")
-        ordered = sorted((place[job_id], pk) for job_id, pk in rows)
-        return [pk for _, pk in ordered[:number]]
 
     def _rows(self, segments: QuerySet[Segment]) -> QuerySet[Segment]:
         """Return those of the segments that may be claimed, locked where that is wanted."""

@@ -7,22 +7,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, QuerySet, Sum
+from django.db.models import F, QuerySet
 from django.db.models.functions import Coalesce
 
 from synth.audiobooks.proof import gap_of
-from synth.jobs.removal import drop_exports, lock_jobs
+from synth.jobs.removal import lock_jobs
 from synth.made_file import MadeFile
 from synth.models import Batch, BookFile, BookSource, Export, ExportCues, RenderJob, Segment
-from synth.signals import job_reopened
 from synth.transitions.batches import fail_batch, finish_batch, lock_batches
 from synth.transitions.jobs import (
     STOPPING,
     UNFINISHED,
     JobStatus,
-    complete_job,
+    complete_jobs,
+    count_audio,
     end_job,
     end_whole_jobs,
+    reopen_job,
     telling_failure,
 )
 from ttsweb import leases
@@ -58,15 +59,9 @@ def change_plan(
     production: Mapping[str, Any],
 ) -> bool:
     """Replace a plan's edits and casting, if it is still what `book` has and not started."""
-    changed = _open_plan(book).update(
-        edits=edits,
-        figures=dict(figures),
-        casting=dict(casting),
-        production=dict(production),
-        plan_number=F("plan_number") + 1,
-        updated_at=leases.database_now(),
-    )
-    return bool(changed)
+    facts = {"figures": dict(figures), "casting": dict(casting), "production": dict(production)}
+    number, now = F("plan_number") + 1, leases.database_now()
+    return bool(_open_plan(book).update(edits=edits, **facts, plan_number=number, updated_at=now))
 
 
 def change_options(book_id: uuid.UUID, change: Callable[[dict[str, Any]], dict[str, Any]]) -> bool:
@@ -74,64 +69,53 @@ def change_options(book_id: uuid.UUID, change: Callable[[dict[str, Any]], dict[s
 
     It counts as a change of the plan, so that a start that goes on meanwhile sees it.
     """
+
+    def changes(book: BookSource) -> dict[str, Any] | None:
+        if book.job_id is not None:
+            return None
+        return {"options": change(dict(book.options)), "plan_number": F("plan_number") + 1}
+
+    return _change_book(book_id, changes)
+
+
+def _change_book(
+    book_id: uuid.UUID, changes: Callable[[BookSource], dict[str, Any] | None]
+) -> bool:
+    """Give a locked book the columns that `changes` returns; False: it is gone, or these None."""
     with transaction.atomic():
-        rows = BookSource.objects.select_for_update(of=("self",))
-        book = rows.filter(pk=book_id, job__isnull=True).first()
-        if book is None:
+        book = BookSource.objects.select_for_update(of=("self",)).filter(pk=book_id).first()
+        columns = changes(book) if book is not None else None
+        if columns is None:
             return False
-        BookSource.objects.filter(pk=book_id).update(
-            options=change(dict(book.options)),
-            plan_number=F("plan_number") + 1,
-            updated_at=leases.database_now(),
-        )
-    return True
+        rows = BookSource.objects.filter(pk=book_id)
+        return bool(rows.update(**columns, updated_at=leases.database_now()))
 
 
 def begin_book(book: BookSource, job: RenderJob, started: Mapping[str, Any]) -> bool:
     """Tie a planned book to its job; False when it was started or changed meanwhile."""
-    begun = _open_plan(book).update(
-        job=job,
-        started=dict(started),
-        start_wanted=False,
-        error_code="",
-        error_message="",
-        updated_at=leases.database_now(),
-    )
-    return bool(begun)
+    columns = {"job": job, "started": dict(started), "error_code": "", "error_message": ""}
+    now = leases.database_now()
+    return bool(_open_plan(book).update(**columns, start_wanted=False, updated_at=now))
 
 
 def note_failed_start(book: BookSource, *, code: str, message: str) -> bool:
     """Keep why a book, or its sample, did not start by itself; it stays planned."""
-    noted = (
-        _open_plan(book)
-        .filter(start_wanted=book.start_wanted)
-        .update(
-            start_wanted=False,
-            error_code=code[:60],
-            error_message=message,
-            updated_at=leases.database_now(),
-        )
-    )
-    return bool(noted)
+    rows = _open_plan(book).filter(start_wanted=book.start_wanted)
+    columns = {"error_code": code[:60], "error_message": message}
+    return bool(rows.update(**columns, start_wanted=False, updated_at=leases.database_now()))
 
 
 def pause_job(job_id: uuid.UUID) -> bool:
     """Start nothing more of an unfinished job; what is being rendered is kept."""
     now = leases.database_now()
-    return bool(
-        RenderJob.objects.filter(
-            pk=job_id, status__in=UNFINISHED, cancel_requested=False, paused_at__isnull=True
-        ).update(paused_at=now, updated_at=now)
-    )
+    rows = RenderJob.objects.filter(pk=job_id, status__in=UNFINISHED, cancel_requested=False)
+    return bool(rows.filter(paused_at__isnull=True).update(paused_at=now, updated_at=now))
 
 
 def resume_job(job_id: uuid.UUID) -> bool:
     """Go on with a paused job."""
-    return bool(
-        RenderJob.objects.filter(pk=job_id, paused_at__isnull=False).update(
-            paused_at=None, updated_at=leases.database_now()
-        )
-    )
+    rows = RenderJob.objects.filter(pk=job_id, paused_at__isnull=False)
+    return bool(rows.update(paused_at=None, updated_at=leases.database_now()))
 
 
 def _open_plan(book: BookSource) -> QuerySet[BookSource]:
@@ -142,35 +126,25 @@ def _open_plan(book: BookSource) -> QuerySet[BookSource]:
 
 def change_metadata(book_id: uuid.UUID, changes: Mapping[str, Any]) -> bool:
     """Say something else of a book; null takes back what was said. False: there is none."""
-    with transaction.atomic():
-        book = BookSource.objects.select_for_update(of=("self",)).filter(pk=book_id).first()
-        if book is None:
-            return False
+
+    def merge(book: BookSource) -> dict[str, Any]:
         merged = {**book.metadata, **changes}
-        return bool(
-            BookSource.objects.filter(pk=book_id).update(
-                metadata={name: value for name, value in merged.items() if value is not None},
-                updated_at=leases.database_now(),
-            )
-        )
+        return {"metadata": {name: value for name, value in merged.items() if value is not None}}
+
+    return _change_book(book_id, merge)
 
 
 def replace_cover(book_id: uuid.UUID, *, key: str, media_type: str) -> bool:
     """Give a book another cover, or none by an empty key; the one so far goes."""
-    with transaction.atomic():
-        book = BookSource.objects.select_for_update(of=("self",)).filter(pk=book_id).first()
-        if book is None:
-            return False
+
+    def replace(book: BookSource) -> dict[str, Any]:
         delete_objects_on_commit([book.cover_key] if book.cover_key else [])
-        return bool(
-            BookSource.objects.filter(pk=book_id).update(
-                cover_key=key, cover_type=media_type, updated_at=leases.database_now()
-            )
-        )
+        return {"cover_key": key, "cover_type": media_type}
+
+    return _change_book(book_id, replace)
 
 
 ROWS_AT_ONCE = 500
-_WITH_FILE = (JobStatus.SUCCEEDED, JobStatus.PARTIAL)
 
 
 def change_pauses(
@@ -200,36 +174,13 @@ def change_pauses(
                 some = segment_ids[start : start + ROWS_AT_ONCE]
                 rows = Segment.objects.filter(job=job_id, pk__in=some)
                 rows.update(pause_after_ms=length)
-        _remake(job, pauses)
+        BookSource.objects.filter(job=job_id).update(updated_at=leases.database_now())
+        if job.status in (JobStatus.CANCELLED, JobStatus.FAILED) or job.cancel_requested:
+            count_audio(job_id, pauses=dict(pauses))  # it has no file; a retry makes one
+        else:
+            reopen_job(job_id, pauses=dict(pauses))
+            complete_jobs([job_id])
     return True
-
-
-def _remake(job: RenderJob, pauses: Mapping[str, int]) -> None:
-    """Let the file go, and have it made again where all that it needs is there."""
-    now = leases.database_now()
-    BookSource.objects.filter(job=job.pk).update(updated_at=now)
-    spoken = Segment.objects.filter(job=job.pk, status=Segment.Status.DONE)
-    sums = spoken.aggregate(pauses=Sum("pause_after_ms"), seconds=Sum("take__audio_seconds"))
-    RenderJob.objects.filter(pk=job.pk).update(
-        pauses=dict(pauses),
-        audio_seconds=(sums["pauses"] or 0) / 1000 + (sums["seconds"] or 0.0),
-        updated_at=now,
-    )
-    if job.status in (JobStatus.CANCELLED, JobStatus.FAILED) or job.cancel_requested:
-        return  # it has no file; a retry makes one
-    drop_exports(Export.objects.filter(job=job.pk))
-    if job.status in _WITH_FILE:
-        RenderJob.objects.filter(pk=job.pk, status__in=_WITH_FILE).update(
-            status=JobStatus.RUNNING,
-            started_at=now,
-            finished_at=None,
-            expires_at=None,
-            deadline_at=None,  # it may have passed
-            error_code="",
-            error_message="",
-        )
-        job_reopened.send(RenderJob, job_id=job.pk)
-    complete_job(job.pk)
 
 
 EXPORT_PRIORITY = Coalesce("job__priority", "batch__priority")
@@ -240,14 +191,6 @@ def claimable_exports() -> QuerySet[Export]:
     return leases.claimable(Export).order_by(EXPORT_PRIORITY, "created_at")
 
 
-def finish_export(claim: Claim, **file: Any) -> bool:
-    """Publish a file, by the fields of `MadeFile`, and end its job or batch.
-
-    False when the claim is gone.
-    """
-    return bool(finish_exports({claim: MadeFile(**file)}))
-
-
 def finish_exports(files: Mapping[Claim, MadeFile]) -> set[Claim]:
     """Publish the files of many jobs and batches and end these, in one transaction.
 
@@ -256,7 +199,12 @@ def finish_exports(files: Mapping[Claim, MadeFile]) -> set[Claim]:
     """
     with transaction.atomic():
         _lock_owners([claim.pk for claim in files])
-        done = {claim: file for claim, file in files.items() if _publish(claim, file)}
+        status = Export.Status.DONE
+        done = {
+            claim: file
+            for claim, file in files.items()
+            if leases.end(Export, claim, status, **file.columns, peaks=list(file.peaks))
+        }
         ExportCues.objects.bulk_create(
             [
                 ExportCues(export_id=claim.pk, sample_rate=file.sample_rate, cues=list(file.cues))
@@ -270,10 +218,14 @@ def finish_exports(files: Mapping[Claim, MadeFile]) -> set[Claim]:
         seconds = {claim.pk: file.duration_seconds for claim, file in done.items()}
         made = dict(Export.objects.filter(pk__in=seconds).values_list("job", "pk"))
         jobs = list(RenderJob.objects.defer("text").filter(pk__in=set(made) - {None}))
-        end_whole_jobs({job.pk: seconds[made[job.pk]] for job in jobs if _is_plain(job)})
+        whole: dict[uuid.UUID, float] = {}
         for job in jobs:
-            if not _is_plain(job):
-                _end_with_file(job, seconds[made[job.pk]])
+            length = seconds[made[job.pk]]
+            if job.kind == RenderJob.Kind.SPEECH and job.segments_failed == 0:
+                whole[job.pk] = length  # its file is all that it needed
+            else:
+                _end_with_file(job, length)
+        end_whole_jobs(whole)
         for batch in Batch.objects.filter(export__in=seconds):
             finish_batch(batch)
     return set(done)
@@ -285,49 +237,25 @@ def _lock_owners(export_ids: Sequence[uuid.UUID]) -> None:
     lock_batches(Batch.objects.filter(export__in=export_ids))
 
 
-def _publish(claim: Claim, file: MadeFile) -> bool:
-    return leases.end(
-        Export,
-        claim,
-        Export.Status.DONE,
-        **file.columns,
-        peaks=list(file.peaks),
-    )
-
-
-def _is_plain(job: RenderJob) -> bool:
-    """Say whether a job needs only its file to have succeeded."""
-    return job.kind == RenderJob.Kind.SPEECH and job.segments_failed == 0
-
-
 def _end_with_file(job: RenderJob, seconds: float) -> None:
     """End a job whose file is there: as succeeded, or as partial with why something is missing."""
+    status, code, message = JobStatus.PARTIAL, "", ""
     failure = telling_failure(job)
     gap = gap_of(job) if failure is None and job.kind == RenderJob.Kind.BOOK else None
-    if gap is not None:
-        end_job(
-            job.pk,
-            JobStatus.PARTIAL,
-            audio_seconds=seconds,
-            error_code=gap.code,
-            error_message=gap.message,
-        )
-        return
-    if failure is None:
-        end_job(job.pk, JobStatus.SUCCEEDED, audio_seconds=seconds)
-        return
-    missing = (
-        f"{job.segments_failed} of {counted(job.segments_total, 'segment')} "
-        f"{'has' if job.segments_failed == 1 else 'have'} no audio"
-    )
-    if failure.error_code in STOPPING:
-        code, message = failure.error_code, f"{missing}: {failure.error_message}"
+    if failure is not None:
+        have = "has" if job.segments_failed == 1 else "have"
+        segments = counted(job.segments_total, "segment")
+        message = f"{job.segments_failed} of {segments} {have} no audio"
+        if failure.error_code in STOPPING:
+            code, message = failure.error_code, f"{message}: {failure.error_message}"
+        else:
+            code = "segments_failed"
+            message += f"; the first is number {failure.index}: {failure.error_message}"
+    elif gap is not None:
+        code, message = gap.code, gap.message
     else:
-        code = "segments_failed"
-        message = f"{missing}; the first is number {failure.index}: {failure.error_message}"
-    end_job(
-        job.pk, JobStatus.PARTIAL, audio_seconds=seconds, error_code=code, error_message=message
-    )
+        status = JobStatus.SUCCEEDED
+    end_job(job.pk, status, audio_seconds=seconds, error_code=code, error_message=message)
 
 
 def fail_export(claim: Claim, *, code: str, message: str) -> bool:
@@ -348,16 +276,9 @@ Status = BookFile.Status
 MOST_FILES = 1000  # of one book
 _OPEN = (Status.QUEUED, Status.CLAIMED)
 _UNMADE: Mapping[str, Any] = {
-    "key": "",
-    "size_bytes": 0,
-    "sha256": "",
-    "duration_seconds": 0.0,
-    "report": {},
-    "content_digest": "",
-    "error_code": "",
-    "error_message": "",
-    "finished_at": None,
-}
+    "key": "", "size_bytes": 0, "sha256": "", "duration_seconds": 0.0, "report": {},
+    "content_digest": "", "error_code": "", "error_message": "", "finished_at": None,
+}  # fmt: skip
 
 
 class TooManyFilesError(Exception):
@@ -395,34 +316,20 @@ def ask_for_file(
         if row is None:
             if files.count() >= MOST_FILES:
                 raise TooManyFilesError
-            row = BookFile.objects.create(
-                job_id=job_id,
-                kind=kind,
-                options=dict(options),
-                options_digest=options_digest,
-                is_partial=is_partial,
-            )
+            asked = {"kind": kind, "options": dict(options), "options_digest": options_digest}
+            row = BookFile.objects.create(job_id=job_id, is_partial=is_partial, **asked)
             enqueue(Kind.BOOK_FILE, [row.pk])
         elif row.status in _OPEN:
             files.filter(pk=row.pk, status__in=_OPEN).update(is_partial=is_partial)
-        elif (
-            row.status == Status.FAILED
-            or row.content_digest != content_digest
-            or row.pk == gone
-        ):  # fmt: skip
-            _make_again(row, is_partial=is_partial)
+        elif row.status == Status.FAILED or row.content_digest != content_digest or row.pk == gone:
+            moved = files.filter(pk=row.pk, status=row.status).update(
+                status=Status.QUEUED, is_partial=is_partial, **leases.untried(), **_UNMADE
+            )
+            if moved:
+                delete_objects_on_commit([row.key] if row.key else [])
+                enqueue(Kind.BOOK_FILE, [row.pk])
         row.refresh_from_db()
     return row
-
-
-def _make_again(row: BookFile, *, is_partial: bool) -> None:
-    """Move DONE or FAILED -> QUEUED; the file so far goes."""
-    moved = BookFile.objects.filter(pk=row.pk, status=row.status).update(
-        status=Status.QUEUED, is_partial=is_partial, **leases.untried(), **_UNMADE
-    )
-    if moved:
-        delete_objects_on_commit([row.key] if row.key else [])
-        enqueue(Kind.BOOK_FILE, [row.pk])
 
 
 def claimable_book_files() -> QuerySet[BookFile]:

@@ -10,18 +10,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, Q, Sum
+from django.db.models import F, Q, QuerySet
 
 from synth.audiobooks.proof import gap_of
-from synth.jobs.removal import drop_exports, lock_jobs
-from synth.models import Export, RenderJob, Segment, Take
-from synth.signals import job_approved, job_reopened
-from synth.transitions.jobs import JobStatus, complete_job
+from synth.jobs.removal import delete_takes, lock_jobs
+from synth.models import RenderJob, Segment, Take
+from synth.signals import job_approved
+from synth.transitions.jobs import JobStatus, complete_jobs, reopen_job
 from synth.transitions.segments import reopen_segments
-from synth.transitions.takes import approved, next_seed, with_candidate
+from synth.transitions.takes import Candidate, approved, next_seed, with_candidate
 from ttsweb import leases
 from ttsweb.work import Kind, enqueue
-from voices.objects import delete_objects_on_commit
 
 CHANGEABLE = (Segment.Status.DONE, Segment.Status.FAILED)
 
@@ -41,10 +40,7 @@ def render_again(segment_id: int, *, seed: int | None = None) -> bool:
         segment = _lock(segment_id)
         if segment is None:
             return False
-        candidates = segment.candidates
-        if segment.take is not None:
-            candidates = with_candidate(candidates, segment.take, segment.seed)
-            segment.candidate_takes.add(segment.take)
+        candidates = _keep_take(segment)
         chosen = next_seed(segment.seed, candidates) if seed is None else seed
         _queue(segment, seed=chosen, candidates=candidates, is_hand_picked=True)
     return True
@@ -75,10 +71,7 @@ def say_otherwise(segment_id: int, *, spoken_text: str, seed: int, is_hand_picke
             candidates=[],
             retakes=0,
         )
-        unused = Take.objects.filter(pk__in=takes, segments__isnull=True, candidate_of__isnull=True)
-        keys = [key for pair in unused.values_list("codes_key", "audio_key") for key in pair]
-        unused.delete()
-        delete_objects_on_commit(keys)
+        delete_takes(takes)
     return True
 
 
@@ -99,23 +92,22 @@ def choose_take(segment_id: int, take_id: uuid.UUID) -> bool:
         known = [one["seed"] for one in segment.candidates if one["take"] == str(take_id)]
         if take is None or not known:
             return False
-        candidates = segment.candidates
-        if segment.take is not None:
-            candidates = with_candidate(candidates, segment.take, segment.seed)
-            segment.candidate_takes.add(segment.take)
         Segment.objects.filter(pk=segment_id).update(
             status=Segment.Status.DONE,
             take=take,
             seed=known[0],
-            candidates=approved(candidates, take),
+            candidates=approved(_keep_take(segment), take),
             is_hand_picked=True,
             error_code="",
             error_message="",
             finished_at=leases.database_now(),
         )
-        was_done = segment.status == Segment.Status.DONE
-        _reopen(segment.job_id, None if was_done else "segments_failed", done=int(not was_done))
-        complete_job(segment.job_id)
+        if segment.status == Segment.Status.DONE:
+            reopen_job(segment.job_id)
+        else:
+            done, failed = F("segments_done") + 1, F("segments_failed") - 1
+            reopen_job(segment.job_id, segments_done=done, segments_failed=failed)
+        complete_jobs([segment.job_id])
     return True
 
 
@@ -131,7 +123,7 @@ def render_lost_again(segment_ids: Sequence[int]) -> bool:
         if open_jobs.exclude(status=JobStatus.CANCELLED).count() < len(locked) or not locked:
             return False
         for job_id in locked:
-            _reopen(job_id, None)
+            reopen_job(job_id)
         reopen_segments(segment_ids)
         enqueue(Kind.SEGMENT, segment_ids)
     return True
@@ -140,16 +132,25 @@ def render_lost_again(segment_ids: Sequence[int]) -> bool:
 def _lock(segment_id: int) -> Segment | None:
     """Lock a segment that may be changed, after its job; None where it may not."""
     lock_jobs(RenderJob.objects.filter(segments=segment_id))
-    rows = Segment.objects.select_for_update(of=("self",)).filter(
-        ~Q(job__status=JobStatus.CANCELLED),
-        pk=segment_id,
-        status__in=CHANGEABLE,
-        job__cancel_requested=False,
-    )
-    segment = rows.first()
+    segment = _of_living_jobs().filter(pk=segment_id, status__in=CHANGEABLE).first()
     if segment is not None and segment.take_id is not None:
         segment.take = Take.objects.filter(pk=segment.take_id).first()
     return segment
+
+
+def _of_living_jobs() -> QuerySet[Segment]:
+    """Return the segments of jobs that are not cancelled, to be locked."""
+    rows = Segment.objects.select_for_update(of=("self",))
+    return rows.filter(~Q(job__status=JobStatus.CANCELLED), job__cancel_requested=False)
+
+
+def _keep_take(segment: Segment) -> list[Candidate]:
+    """Note a segment's take among its candidates; return these."""
+    candidates: list[Candidate] = segment.candidates
+    if segment.take is not None:
+        candidates = with_candidate(candidates, segment.take, segment.seed)
+        segment.candidate_takes.add(segment.take)
+    return candidates
 
 
 def _queue(segment: Segment, **changes: Any) -> None:
@@ -163,36 +164,9 @@ def _queue(segment: Segment, **changes: Any) -> None:
         **leases.untried(),
         **changes,
     )
-    was_done = segment.status == Segment.Status.DONE
-    _reopen(segment.job_id, "segments_done" if was_done else "segments_failed")
+    counter = f"segments_{segment.status}"
+    reopen_job(segment.job_id, **{counter: F(counter) - 1})
     enqueue(Kind.SEGMENT, [segment.pk])
-
-
-def _reopen(job_id: uuid.UUID, left: str | None, *, done: int = 0) -> None:
-    """Open an ended job again, let its file go, and count its segments as they are now."""
-    now = leases.database_now()
-    ended = RenderJob.objects.filter(pk=job_id, status__in=RenderJob.FINAL).update(
-        status=JobStatus.RUNNING,
-        started_at=now,
-        finished_at=None,
-        expires_at=None,
-        deadline_at=None,  # it may have passed
-        error_code="",
-        error_message="",
-    )
-    drop_exports(Export.objects.filter(job_id=job_id))
-    spoken = Segment.objects.filter(job_id=job_id, status=Segment.Status.DONE)
-    sums = spoken.aggregate(pauses=Sum("pause_after_ms"), seconds=Sum("take__audio_seconds"))
-    changes: dict[str, Any] = {"segments_done": F("segments_done") + done}
-    if left is not None:
-        changes[left] = changes.get(left, F(left)) - 1
-    RenderJob.objects.filter(pk=job_id).update(
-        audio_seconds=(sums["pauses"] or 0) / 1000 + (sums["seconds"] or 0.0),
-        updated_at=now,
-        **changes,
-    )
-    if ended:
-        job_reopened.send(RenderJob, job_id=job_id)
 
 
 BOOK_SEGMENTS_SHORT = "book_segments_short"
@@ -213,12 +187,7 @@ def approve_takes(seen: Mapping[int, uuid.UUID]) -> set[int]:
     with transaction.atomic():
         jobs = Segment.objects.filter(pk__in=seen).values("job")
         lock_jobs(RenderJob.objects.filter(pk__in=jobs))
-        rows = Segment.objects.select_for_update(of=("self",)).filter(
-            ~Q(job__status=JobStatus.CANCELLED),
-            pk__in=seen,
-            status=Segment.Status.DONE,
-            job__cancel_requested=False,
-        )
+        rows = _of_living_jobs().filter(pk__in=seen, status=Segment.Status.DONE)
         found = [row for row in rows.order_by("pk") if row.take_id == seen[row.pk]]
         takes = Take.objects.in_bulk({row.take_id for row in found if row.take_id is not None})
         for segment in found:

@@ -27,11 +27,6 @@ from ttsweb.leases import Claim
 from ttsweb.work import Kind, enqueue
 
 
-def finish_segment(claim: Claim, take: Take) -> bool:
-    """Move CLAIMED -> DONE with its take; False when the claim is gone and nothing was changed."""
-    return bool(finish_segments([(claim, take)]))
-
-
 def finish_segments(
     done: Sequence[tuple[Claim, Take]], *, reused: Collection[Claim] = ()
 ) -> set[Claim]:
@@ -50,23 +45,26 @@ def finish_segments(
     with transaction.atomic():
         jobs = Segment.objects.filter(pk__in=[claim.pk for claim in takes]).values("job")
         lock_jobs(RenderJob.objects.filter(pk__in=jobs))
-        rows = _lock_held(takes)
-        if not rows:
-            return set()
+        held = Segment.objects.filter(
+            pk__in=[claim.pk for claim in takes], status=Segment.Status.CLAIMED
+        )
+        found = held.select_for_update().order_by("pk").values_list("claim_token", *HeldRow._fields)
+        rows = {(row[1], row[0]): HeldRow(*row[1:]) for row in found}
         settled = {claim: row for claim in takes if (row := rows.get((claim.pk, claim.token)))}
+        if not settled:
+            return set()
         rendered = [(takes[claim], claim in reused) for claim in settled]
         compared = {
-            claim: keep_best(claim.pk, row, takes[claim])
+            claim: keep_best(row, takes[claim])
             for claim, row in settled.items()
             if row.candidates or takes[claim].quality_flags
         }
         takes |= {claim: take for claim, (take, _) in compared.items()}
-        columns = leases.free(spend_attempt=True, is_name_kept=True)
         Segment.objects.filter(pk__in=[claim.pk for claim in settled]).update(
             take=Case(*[When(pk=claim.pk, then=Value(takes[claim].pk)) for claim in settled]),
             status=Segment.Status.DONE,
             finished_at=leases.database_now(),
-            **columns,
+            **leases.free(spend_attempt=True, is_name_kept=True),
         )
         for claim, (_, changes) in compared.items():
             Segment.objects.filter(pk=claim.pk).update(**changes)
@@ -75,7 +73,7 @@ def finish_segments(
             amount = amounts.setdefault(row.job_id, defaultdict(int))
             amount["segments_done"] += 1
             amount["takes_reused" if claim in reused else "takes_rendered"] += 1
-            amount["audio_seconds"] += takes[claim].audio_seconds + row.pause_ms / 1000
+            amount["audio_seconds"] += takes[claim].audio_seconds + row.pause_after_ms / 1000
         count_all_closed(amounts)
         count_rendered(rendered, segments=len(settled))
     return set(settled)
@@ -96,24 +94,21 @@ def finish_with_candidate(claim: Claim) -> bool:
 
 def fail_segment(claim: Claim, *, code: str, message: str) -> bool:
     """Move CLAIMED -> FAILED; its job goes on without it. False when the claim is gone."""
-    with transaction.atomic():
-        segment = _close_segment(
-            claim, Segment.Status.FAILED, error_code=code, error_message=message
-        )
-        if segment is None:
-            return False
-        count_closed(segment.job_id, segments_failed=1)
-    return True
+    return _close(claim, Segment.Status.FAILED, error_code=code, error_message=message)
 
 
 def cancel_segment(claim: Claim) -> bool:
     """Move CLAIMED -> CANCELLED after its job was cancelled; False when the claim is gone."""
+    return _close(claim, Segment.Status.CANCELLED)
+
+
+def _close(claim: Claim, status: Segment.Status, **columns: Any) -> bool:
     with transaction.atomic():
-        segment = _close_segment(claim, Segment.Status.CANCELLED)
-        if segment is None:
-            return False
-        count_closed(segment.job_id, segments_cancelled=1)
-    return True
+        locked = lock_jobs(RenderJob.objects.filter(segments=claim.pk))
+        is_ours = leases.end(Segment, claim, status, **columns)
+        if is_ours:
+            count_closed(locked[0], **{f"segments_{status}": 1})
+    return is_ours
 
 
 def reopen_segments(segment_ids: Iterable[int]) -> int:
@@ -123,12 +118,9 @@ def reopen_segments(segment_ids: Iterable[int]) -> int:
         jobs = Segment.objects.filter(pk__in=ids).values("job")
         lock_jobs(RenderJob.objects.filter(pk__in=jobs))
         for segment in Segment.objects.filter(pk__in=ids).select_related("take"):
-            moved = Segment.objects.filter(pk=segment.pk, status=Segment.Status.DONE).update(
-                status=Segment.Status.QUEUED,
-                take=None,
-                **(leases.free(spend_attempt=True) | {"attempts": 0, "losses": 0}),
-            )
-            if moved:
+            again = leases.free(spend_attempt=True) | {"attempts": 0, "losses": 0, "take": None}
+            done = Segment.objects.filter(pk=segment.pk, status=Segment.Status.DONE)
+            if done.update(status=Segment.Status.QUEUED, **again):
                 seconds = segment.pause_after_ms / 1000
                 seconds += segment.take.audio_seconds if segment.take else 0.0
                 count_closed(segment.job_id, segments_done=-1, audio_seconds=-seconds)
@@ -147,35 +139,10 @@ def free_lost_segments(lost: Q) -> int:
     Those of a cancelled job are cancelled, and what may run no more gets the best of its
     suspicious takes.
     """
-
-    rows = Segment.objects.filter(
-        lost, status=Segment.Status.CLAIMED, job__cancel_requested=True, claim_token__isnull=False
-    )
+    rows = Segment.objects.filter(lost, status=Segment.Status.CLAIMED, job__cancel_requested=True)
     cancelled = list(rows.values_list("pk", "claim_token"))
     count = sum(cancel_segment(Claim(pk, token)) for pk, token in cancelled if token is not None)
     return count + leases.settle_lost(Segment, lost, fail=keep_or_fail_segment)
-
-
-def _lock_held(claims: Iterable[Claim]) -> dict[tuple[Any, uuid.UUID | None], HeldRow]:
-    """Lock claimed rows; return what is needed of them by primary key and token."""
-    rows = Segment.objects.filter(
-        pk__in=[claim.pk for claim in claims], status=Segment.Status.CLAIMED
-    )
-    found = rows.select_for_update().order_by("pk")
-    return {
-        (pk, token): HeldRow(*columns)
-        for pk, token, *columns in found.values_list(
-            "pk", "claim_token", "job_id", "pause_after_ms", "seed", "candidates", "is_hand_picked"
-        )
-    }
-
-
-def _close_segment(claim: Claim, status: Segment.Status, **changes: Any) -> Segment | None:
-    """Move a held segment to a final status; return the row, or None when the claim is gone."""
-    lock_jobs(RenderJob.objects.filter(segments=claim.pk))
-    if not leases.end(Segment, claim, status, **changes):
-        return None
-    return Segment.objects.get(pk=claim.pk)
 
 
 def count_rendered(takes: Collection[tuple[Take, bool]], *, segments: int) -> None:

@@ -75,10 +75,12 @@ def most_retakes(job: RenderJob, flags: Collection[str]) -> int:
     return QUALITY_RETAKES
 
 
-def candidate_of(take: Take, seed: int) -> Candidate:
-    """Return what is kept of a take."""
+def with_candidate(candidates: Collection[Candidate], take: Take, seed: int) -> list[Candidate]:
+    """Return the candidates with this take among them, once; what is known of it already stays."""
+    if any(one["take"] == str(take.pk) for one in candidates):
+        return list(candidates)
     heard = take.measures.get("asr_text")
-    return {
+    candidate = {
         "take": str(take.pk),
         "seed": seed,
         "seconds": round(take.audio_seconds, 3),
@@ -87,13 +89,7 @@ def candidate_of(take: Take, seed: int) -> Candidate:
         "measures": list(take.measures.get("screen", ())),
         **({} if heard is None else {"heard": heard}),
     }
-
-
-def with_candidate(candidates: Collection[Candidate], take: Take, seed: int) -> list[Candidate]:
-    """Return the candidates with this take among them, once; what is known of it already stays."""
-    if any(one["take"] == str(take.pk) for one in candidates):
-        return list(candidates)
-    return [*candidates, candidate_of(take, seed)]
+    return [*candidates, candidate]
 
 
 def approved(candidates: Collection[Candidate], take: Take) -> list[Candidate]:
@@ -114,39 +110,36 @@ def best_of(candidates: Sequence[Candidate]) -> Candidate:
 
     One that is too short for its text lacks words: any other, however poor, goes before it.
     """
-    return max(candidates, key=_worth)
 
+    def worth(candidate: Candidate) -> tuple[bool, float]:
+        score = candidate["score"]
+        return _NO_WORDS.isdisjoint(candidate["flags"]), 1.0 if score is None else score
 
-def _worth(candidate: Candidate) -> tuple[bool, float]:
-    score = candidate["score"]
-    return _NO_WORDS.isdisjoint(candidate["flags"]), 1.0 if score is None else score
+    return max(candidates, key=worth)
 
 
 class HeldRow(NamedTuple):
-    """Hold what finishing a claimed segment needs to know of it."""
+    """Hold what finishing a claimed segment needs to know of it, by the names of its columns."""
 
+    pk: int
     job_id: uuid.UUID
-    pause_ms: int
+    pause_after_ms: int
     seed: int
     candidates: list[Candidate]
     is_hand_picked: bool
 
 
-def keep_best(segment_id: int, row: HeldRow, take: Take) -> tuple[Take, dict[str, Any]]:
+def keep_best(row: HeldRow, take: Take) -> tuple[Take, dict[str, Any]]:
     """Return the take that a segment keeps now that it has one more, and the columns of that.
 
     It is the best, or this one where a person asked for it. Call it in the transaction that writes
     the columns.
     """
     candidates = with_candidate(row.candidates, take, row.seed)
-    kept, seed = take, row.seed
-    if not row.is_hand_picked:
-        best = best_of(candidates)
-        found = Take.objects.filter(pk=best["take"]).first()
-        if found is not None:
-            kept, seed = found, best["seed"]
-    take.candidate_of.add(segment_id)
-    return kept, {"candidates": candidates, "seed": seed}
+    take.candidate_of.add(row.pk)
+    if row.is_hand_picked:
+        return take, {"candidates": candidates, "seed": row.seed}
+    return _best(candidates, take, row.seed)
 
 
 def keep_candidates(job_id: uuid.UUID, statuses: Collection[str]) -> dict[str, float]:
@@ -161,19 +154,16 @@ def keep_candidates(job_id: uuid.UUID, statuses: Collection[str]) -> dict[str, f
     rows = Segment.objects.filter(
         job_id=job_id, status__in=statuses, retakes__gt=0, is_hand_picked=False
     )
-    columns = leases.free(spend_attempt=True, is_name_kept=True)
+    freed = leases.free(spend_attempt=True, is_name_kept=True)
     for segment in rows.order_by("pk"):
-        best = best_of(segment.candidates) if segment.candidates else None
-        take = Take.objects.filter(pk=best["take"]).first() if best else None
-        if best is None or take is None:
+        if not segment.candidates:
             continue
+        best = best_of(segment.candidates)
+        take = Take.objects.filter(pk=best["take"]).first()
+        columns = freed | {"take": take, "seed": best["seed"]}
         held = Segment.objects.filter(pk=segment.pk, status=segment.status)
-        if held.update(
-            status=Segment.Status.DONE,
-            take=take,
-            seed=best["seed"],
-            finished_at=leases.database_now(),
-            **columns,
+        if take is not None and held.update(
+            status=Segment.Status.DONE, finished_at=leases.database_now(), **columns
         ):
             amounts["segments_done"] += 1
             amounts["audio_seconds"] += take.audio_seconds + segment.pause_after_ms / 1000
@@ -271,19 +261,19 @@ def _note(segment: Segment, flags: dict[str, float], job: RenderJob) -> bool:
             _count(job, segments_done=-1, audio_seconds=-seconds)
     else:
         moved = 0
-        kept, changes = _best(candidates, take)
-        if held.update(**changes):
+        kept, columns = _best(candidates, take, segment.seed)
+        if held.update(take=kept, **columns):
             _count(job, audio_seconds=kept.audio_seconds - take.audio_seconds)
     segment.candidate_takes.add(take)
     return bool(moved)
 
 
-def _best(candidates: list[Candidate], take: Take) -> tuple[Take, dict[str, Any]]:
+def _best(candidates: list[Candidate], take: Take, seed: int) -> tuple[Take, dict[str, Any]]:
+    """Return the best of the takes, `take` where that is gone, and the columns of it."""
     best = best_of(candidates)
     kept = Take.objects.filter(pk=best["take"]).first()
-    if kept is None:
-        return take, {"candidates": candidates}
-    return kept, {"candidates": candidates, "take": kept, "seed": best["seed"]}
+    seed = seed if kept is None else best["seed"]
+    return kept or take, {"candidates": candidates, "seed": seed}
 
 
 def _count(job: RenderJob, **amounts: float) -> None:

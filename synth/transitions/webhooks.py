@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 import uuid
+from typing import Any
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -62,15 +63,11 @@ def postpone_delivery(
         pause = max(retry_after_seconds, LEAST_SHARE_OF_PAUSE * pause)
     if pause > (last_moment - leases.database_now()).total_seconds():
         return fail_delivery(claim, code=code, message=message, response_status=response_status)
+    why: dict[str, Any] = {"error_code": code, "error_message": message}
     return leases.hand_back(
-        WebhookDelivery,
-        claim,
-        delay_seconds=pause,
-        spend_attempt=True,
-        response_status=response_status,
-        error_code=code,
-        error_message=message,
-    )
+        WebhookDelivery, claim, delay_seconds=pause, spend_attempt=True,
+        response_status=response_status, **why,
+    )  # fmt: skip
 
 
 def pause_seconds(attempts: int) -> float:
@@ -111,12 +108,8 @@ def fail_deliveries_to(endpoint: WebhookEndpoint) -> int:
     """
     by_request = Q(job__webhook_url=endpoint.url) | Q(batch__webhook_url=endpoint.url)
     requested = WebhookDelivery.objects.filter(by_request, owner_id=endpoint.owner_id)
-    waiting = WebhookDelivery.objects.filter(
-        ~Q(pk__in=requested.values("pk")),
-        owner_id=endpoint.owner_id,
-        url=endpoint.url,
-        status=Status.QUEUED,
-    )
+    queued = WebhookDelivery.objects.filter(owner_id=endpoint.owner_id, status=Status.QUEUED)
+    waiting = queued.filter(~Q(pk__in=requested.values("pk")), url=endpoint.url)
     return waiting.update(
         status=Status.FAILED,
         error_code="endpoint_disabled",
@@ -131,13 +124,9 @@ def resend_delivery(delivery_id: uuid.UUID) -> bool:
     The message keeps its id and its body. Returns False while it is being sent.
     """
     with transaction.atomic():
-        moved = (
-            WebhookDelivery.objects.filter(pk=delivery_id)
-            .exclude(status=Status.CLAIMED)
-            .update(
-                status=Status.QUEUED, give_up_at=give_up_at(), finished_at=None, **leases.untried()
-            )
-        )
+        rows = WebhookDelivery.objects.filter(pk=delivery_id).exclude(status=Status.CLAIMED)
+        columns = leases.untried() | {"give_up_at": give_up_at(), "finished_at": None}
+        moved = rows.update(status=Status.QUEUED, **columns)
         if moved:
             enqueue(Kind.DELIVERY, [delivery_id])
     return bool(moved)

@@ -52,12 +52,13 @@ def queue_job_messages(job_id: uuid.UUID) -> int:
     if job.owner_id is None:
         return 0
     event = Event(f"job.{job.status}")
-    urls = [job.webhook_url] if job.webhook_url else []
-    if job.batch_id is None:
-        urls += _endpoint_urls(job.owner_id, event)
+    urls = _urls(job.owner_id if job.batch_id is None else None, event, job.webhook_url)
     if not urls:
         return 0
-    return _queue(urls, job.owner_id, event, _job_data(job), job=job)
+    job.text_start = ""  # type: ignore[attr-defined]  # what the API's queries add
+    shown = JobListSerializer(job).data.items()
+    data = {name: value for name, value in shown if name not in TEXT_FIELDS}
+    return _queue(urls, job.owner_id, event, data, job=job)
 
 
 @receiver(batch_ended)
@@ -72,11 +73,13 @@ def tell_of_batch(batch_id: uuid.UUID, **_: Any) -> int:
         return 0
     is_text = batch.kind == Batch.Kind.TEXTS
     event = Event(f"job.{batch.status}") if is_text else Event.BOOK_BATCH_ENDED
-    urls = [batch.webhook_url] if batch.webhook_url else []
-    urls += _endpoint_urls(batch.owner_id, event)
+    urls = _urls(batch.owner_id, event, batch.webhook_url)
     if not urls:
         return 0
-    data = _text_batch_data(batch) if is_text else webhook_data(batch)
+    if is_text:
+        data = {"kind": "batch", **BatchSerializer(with_figures([batch])[0]).data}
+    else:
+        data = webhook_data(batch)
     return _queue(urls, batch.owner_id, event, data, batch=batch)
 
 
@@ -91,7 +94,7 @@ def tell_of_version(version_id: uuid.UUID, **_: Any) -> int:
     if voice is None or voice.owner_id is None or voice.deleted_at is not None:
         return 0
     event = Event(f"voice.{version.status}")
-    urls = _endpoint_urls(voice.owner_id, event)
+    urls = _urls(voice.owner_id, event)
     if not urls:
         return 0
     data = {
@@ -116,24 +119,13 @@ def tell_test(endpoint: WebhookEndpoint) -> WebhookDelivery:
         return found.order_by("-created_at", "-pk")[0]
 
 
-def _endpoint_urls(owner_id: int, event: Event) -> list[str]:
-    """Return the URLs of a user's endpoints that are on and want this event."""
+def _urls(owner_id: int | None, event: Event, own_url: str = "") -> list[str]:
+    """Return an own URL, if any, and those of a user's endpoints that are on and want the event."""
+    urls = [own_url] if own_url else []
+    if owner_id is None:
+        return urls
     rows = WebhookEndpoint.objects.filter(owner_id=owner_id, enabled=True)
-    return [url for url, events in rows.values_list("url", "events") if event.value in events]
-
-
-def _text_batch_data(batch: Batch) -> dict[str, Any]:
-    return {"kind": "batch", **BatchSerializer(with_figures([batch])[0]).data}
-
-
-def _job_data(job: RenderJob) -> dict[str, Any]:
-    """Return a job as the API has it, without what is said in it."""
-    job.text_start = ""  # type: ignore[attr-defined]  # what the API's queries add
-    return {
-        name: value
-        for name, value in JobListSerializer(job).data.items()
-        if name not in TEXT_FIELDS
-    }
+    return urls + [url for url, events in rows.values_list("url", "events") if event in events]
 
 
 def _queue(
@@ -149,19 +141,10 @@ def _queue(
     now = leases.database_now()
     message = {"type": event.value, "timestamp": now, "data": data}
     body = json.dumps(message, cls=JSONEncoder)  # ASCII, so that every database takes it
-    ends = give_up_at()
+    columns: dict[str, Any] = {"owner_id": owner_id, "job": job, "batch": batch, "event": event}
+    columns |= {"body": body, "not_before": now, "give_up_at": give_up_at()}
     rows = WebhookDelivery.objects.bulk_create(
-        WebhookDelivery(
-            owner_id=owner_id,
-            job=job,
-            batch=batch,
-            event=event,
-            url=url,
-            body=body,
-            not_before=now,
-            give_up_at=ends,
-        )
-        for url in dict.fromkeys(urls)
+        WebhookDelivery(url=url, **columns) for url in dict.fromkeys(urls)
     )
     enqueue(Kind.DELIVERY, [row.pk for row in rows])
     return len(rows)

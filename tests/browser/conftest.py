@@ -49,7 +49,6 @@ class Site:
         return run_python(self.environment, f"import django; django.setup()\n{code}")
 
     def submit(self, text: str, voice: str, **options: object) -> str:
-        """Queue a text over the API and return the job's id."""
         answer = self.api.post("/jobs", json={"text": text, "voice": voice, **options})
         answer.raise_for_status()
         job_id: str = answer.json()["id"]
@@ -66,7 +65,6 @@ class Site:
             time.sleep(0.2)
 
     def make_voice(self, name: str) -> str:
-        """Make a voice over the API, wait until it speaks, and return its id."""
         with CLIP.open("rb") as clip:
             answer = self.api.post(
                 "/voices",
@@ -109,21 +107,18 @@ def site_in(folder: Path, port: str) -> Iterator[Site]:
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """The served project, once for all tests."""
     with site_in(tmp_path_factory.mktemp("browser"), free_port()) as found:
         yield found
 
 
 @pytest.fixture
 def admin(browser: webdriver.Chrome, site: Site) -> webdriver.Chrome:
-    """The browser, logged in as the operator."""
     if not _is_logged_in(browser, site):
         log_in(browser, site)
     return browser
 
 
 def log_in(browser: webdriver.Chrome, site: Site) -> None:
-    """Log in as the operator."""
     browser.get(f"{site.url}/admin/")
     browser.find_element(By.NAME, "username").send_keys(USER)
     browser.find_element(By.NAME, "password").send_keys(PASSWORD)
@@ -140,7 +135,6 @@ def _is_logged_in(browser: webdriver.Chrome, site: Site) -> bool:
 
 
 def free_port() -> str:
-    """Return the number of a port that nobody listens at."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return str(probe.getsockname()[1])

@@ -101,7 +101,6 @@ def wait_for(browser: webdriver.Chrome, selector: str) -> WebElement:
 
 
 def text_of(browser: webdriver.Chrome, selector: str) -> str:
-    """Return the text of the first element of a CSS selector, once it is there."""
     return patient(browser).until(
         lambda it: [it.find_element(By.CSS_SELECTOR, selector).text]  # an empty text as well
     )[0]
@@ -187,14 +186,12 @@ def set_dark(browser: webdriver.Chrome, is_dark: bool) -> None:
 
 
 def set_phone(browser: webdriver.Chrome) -> None:
-    """Give the window the width of a phone."""
     width, height = PHONE
     metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": True}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
 def set_desktop(browser: webdriver.Chrome) -> None:
-    """Give the window its own width again."""
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 

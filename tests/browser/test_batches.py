@@ -38,7 +38,6 @@ OPEN = "document.querySelectorAll('details').forEach((one) => (one.open = true))
 
 @pytest.fixture(scope="module")
 def voice(site: Site) -> str:
-    """The id of a voice that speaks."""
     return site.make_voice("Batch reader")
 
 
@@ -80,7 +79,6 @@ def test_list_of_batches_moves_by_itself(admin: webdriver.Chrome, site: Site, vo
 def test_all_options_of_a_job_are_reached_on_a_phone(admin: webdriver.Chrome, site: Site) -> None:
     admin.get(f"{site.url}/admin/synth/renderjob/add/")
     admin.execute_script(OPEN)
-
     names = ("reference_audio", "reference_text", "pauses", "lexicons", "lexicon", "max_retakes")
     for name in (*names, "webhook", "live"):
         assert admin.find_elements(By.NAME, name), name

@@ -35,13 +35,11 @@ LONG = " ".join(f"This is sentence number {number} of a long text." for number i
 
 @pytest.fixture(scope="module")
 def voice(site: Site) -> str:
-    """The name of a voice that speaks."""
     site.make_voice("Reader")
     return "Reader"
 
 
 def badge_of(job_id: str) -> str:
-    """Return the selector of a job's state."""
     return f'[data-job="{job_id}"] [data-badge]'
 
 
@@ -244,6 +242,5 @@ def run_action(browser: webdriver.Chrome, job_id: str, name: str) -> None:
 
 
 def segments(site: Site, job_id: str) -> list[dict[str, object]]:
-    """Return a job's segments as the API has them."""
     found: list[dict[str, object]] = site.api.get(f"/jobs/{job_id}/segments").json()["results"]
     return found

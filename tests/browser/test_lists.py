@@ -60,12 +60,10 @@ LISTS = {
 
 
 def make_row(site: Site, code: str) -> str:
-    """Return the key of a row that was made."""
     return site.run(f"{_START}print(({code}).pk)").splitlines()[-1]
 
 
 def keys(browser: webdriver.Chrome) -> list[str]:
-    """Return the keys of the rows that are shown, from the top."""
     found: list[str] = browser.execute_script(
         "return [...document.querySelectorAll('#result_list tbody')].map((it) => it.dataset.key)"
     )
@@ -80,7 +78,6 @@ def told_count(browser: webdriver.Chrome) -> int:
 
 
 def has_row(browser: webdriver.Chrome, key: str) -> None:
-    """Wait until a row is shown."""
     patient(browser).until(lambda it: key in keys(it))
 
 
@@ -142,10 +139,8 @@ def test_the_first_row_of_an_empty_list_comes_by_itself(
 ) -> None:
     admin.get(f"{site.url}/admin/synth/renderjob/?q=seldom-heard")
     assert "Nothing was found" in wait_for(admin, '[data-live="list"]').text
-
     voice = 'make_voice("seldom-heard", owner=owner)'
     key = make_row(site, f'make_job(segments=0, owner=owner, status="succeeded", voice={voice})')
-
     has_row(admin, key)
     wait_for(admin, "input.action-select").click()
     assert wait_for(admin, ".action-counter").text == "1 of 1 selected"

@@ -55,7 +55,6 @@ PAGES = {
 
 @pytest.fixture(scope="module")
 def places(site: Site) -> dict[str, str]:
-    """A voice and a finished job, for pages of one of them."""
     voice = site.make_voice("Looked at")
     job = site.submit("A short text. And more.", voice)
     site.wait_until(f"/jobs/{job}", "succeeded")
@@ -70,7 +69,6 @@ def test_page_is_accessible_in_light_and_dark_and_on_a_phone(
 ) -> None:
     admin.get(site.url + PAGES[name].format(**places))
     wait_for(admin, "body")
-
     assert_fit_for_all(admin, site.url, name)
 
 
@@ -79,9 +77,7 @@ def test_description_of_the_api_is_shown_without_asking_anybody_else(
 ) -> None:
     """Its markup is Swagger UI's, which axe finds faults with; it is no page of the admin."""
     console_errors(admin), requested_urls(admin)
-
     admin.get(f"{site.url}/api/v1/docs")
-
     assert wait_for(admin, ".opblock")
     assert console_errors(admin) == []
     assert [url for url in requested_urls(admin) if not url.startswith(site.url)] == []

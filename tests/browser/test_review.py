@@ -34,7 +34,7 @@ SENTENCES = (
 # Flags what was spoken, since the built-in model does well; the worst is the second sentence.
 _FLAG = """
 from synth.models import Segment
-from synth.transitions.takes import candidate_of
+from synth.transitions.takes import with_candidate
 rows = Segment.objects.filter(job={job!r}).order_by("pk")
 for segment, score in zip(rows, (1, 0.1, 0.2, 0.3, 1)):
     if score < 1:
@@ -42,7 +42,7 @@ for segment, score in zip(rows, (1, 0.1, 0.2, 0.3, 1)):
         take.quality_score, take.quality_flags = score, ["too_short"]
         take.measures["screen"] = [dict(name="too_short", value=0.3, limit=1.2)]
         take.save()
-        segment.candidates = [candidate_of(take, segment.seed)]
+        segment.candidates = with_candidate([], take, segment.seed)
         segment.save()
         segment.candidate_takes.add(take)
 """
@@ -90,7 +90,6 @@ def until(browser: webdriver.Chrome, condition: Callable[[], object]) -> None:
 
 
 def now_at(browser: webdriver.Chrome, sentence: str) -> None:
-    """Wait until a sentence is the one that is reviewed."""
     wait_text(browser, ".tts-review-this", sentence)
 
 
@@ -154,7 +153,6 @@ def test_a_job_is_reviewed_by_keyboard_alone(page: webdriver.Chrome, site: Site,
 
 
 def items_of(site: Site, segment: int) -> dict[str, Any]:
-    """Return one segment as the review has it."""
     found: dict[str, Any] = site.api.get(f"/review/{segment}").json()
     return found
 
@@ -186,9 +184,7 @@ def test_keys_do_nothing_in_fields_in_the_help_and_when_they_are_off(
 
 def test_space_on_a_button_presses_that_button(page: webdriver.Chrome) -> None:
     page.execute_script("document.querySelector('[data-do=next]').focus()")
-
     press(page, " ")
-
     now_at(page, SENTENCES[2])
     assert page.execute_script("return window.heard") == []
 
@@ -198,9 +194,7 @@ def test_what_is_refused_is_said(page: webdriver.Chrome, site: Site, job: str) -
     path = f"/jobs/{job}/segments/{item['id']}"
     site.api.post(f"{path}/render", json={}).raise_for_status()  # somebody else was here
     site.wait_until(f"/jobs/{job}", "succeeded")
-
     press(page, "a")
-
     until(page, lambda: "now has another chosen take" in text_of(page, "said"))
     now_at(page, SENTENCES[1])
 
@@ -211,16 +205,11 @@ def test_page_is_accessible_with_a_segment_in_it(page: webdriver.Chrome, site: S
 
 def test_empty_list_says_so(admin: webdriver.Chrome, site: Site) -> None:
     admin.get(f"{site.url}/admin/synth/segment/?flag=stuck")
-
     until(admin, lambda: text_of(admin, "heading") == "There is nothing to review.")
     assert text_of(admin, "left") == "0"
     press(admin, "j", "a", " ", "r", "e", "1")
     assert console_errors(admin) == []
-
-
-def test_filter_that_the_server_refuses_is_said(admin: webdriver.Chrome, site: Site) -> None:
-    admin.get(f"{site.url}/admin/synth/segment/?job=nothing")
-
+    admin.get(f"{site.url}/admin/synth/segment/?job=nothing")  # which the server refuses
     until(admin, lambda: "Expected the id of a job" in text_of(admin, "said"))
 
 

@@ -61,7 +61,6 @@ Voice.objects.update(owner=User.objects.get(username={USER!r}), shared=False)
 
 @pytest.fixture(scope="module")
 def voice(site: Site) -> str:
-    """The id of a voice that speaks."""
     return site.make_voice("Storyteller")
 
 
@@ -83,7 +82,6 @@ def newcomer(browser: webdriver.Chrome, site: Site) -> Iterator[webdriver.Chrome
 
 
 def write(browser: webdriver.Chrome, text: str) -> None:
-    """Put a text into the form in place of the one that is there."""
     field = browser.find_element(By.NAME, "text")
     field.send_keys(Keys.CONTROL, "a")
     field.send_keys(text)
@@ -155,11 +153,9 @@ def test_a_text_sounds_while_it_is_rendered_and_is_cancelled_where_it_was_made(
     studio.execute_script(_LISTEN)
     write(studio, ENDLESS)
     press(studio)
-
     patient(studio).until(lambda it: any("sound" in one for one in events(it)))
     assert {"state": "succeeded"} not in events(studio)
     wait_for(studio, "[data-takes] [data-cancel]").click()
-
     wait_for(studio, "[data-takes] > li[data-state=cancelled]")
     assert newest(site)["status"] == "cancelled"
 
@@ -191,7 +187,6 @@ def test_what_the_server_refuses_and_a_lost_login_are_said_in_place(
     write(studio, "<|speaker:7|>Nobody speaks this.")
     press(studio)
     patient(studio).until(lambda it: "speaker" in error_of(it, "form"))
-
     write(studio, TEXT)
     log_out(studio)
     press(studio)
@@ -202,7 +197,6 @@ def test_what_the_server_refuses_and_a_lost_login_are_said_in_place(
 def test_the_page_is_used_by_keyboard_alone(studio: webdriver.Chrome, site: Site) -> None:
     write(studio, TEXT + " By the keyboard.")
     studio.find_element(By.NAME, "text").send_keys(Keys.CONTROL, Keys.ENTER)
-
     wait_for(studio, "[data-takes] a[download]")
     assert newest(site)["text"] == TEXT + " By the keyboard."
 
@@ -239,6 +233,5 @@ def events(browser: webdriver.Chrome) -> list[dict[str, Any]]:
 
 
 def newest(site: Site) -> dict[str, object]:
-    """Return the newest job."""
     found: dict[str, object] = site.api.get("/jobs?limit=1").json()["results"][0]
     return site.api.get(f"/jobs/{found['id']}").json()  # type: ignore[no-any-return]

@@ -82,7 +82,6 @@ def test_a_clip_that_is_too_short_is_told_before_it_is_sent(
     admin.get(f"{site.url}/admin/voices/voice/add/")
     wait_for(admin, ".tts-drop .tts-button")
     drop_file(admin, ".tts-drop", clip, "audio/wav")
-
     assert "too short" in wait_for(admin, ".tts-bad").text
 
 
@@ -91,9 +90,7 @@ def test_versions_say_what_changed(admin: webdriver.Chrome, site: Site) -> None:
     site.api.patch(
         f"/voices/{voice_id}", files={"transcript": (None, "Other words.")}
     ).raise_for_status()
-
     admin.get(f"{site.url}/admin/voices/voice/{voice_id}/change/")
-
     page = wait_for(admin, "#content-main").get_attribute("textContent") or ""
     assert "transcript 1 changed" in page
     assert "first version" in page
@@ -123,8 +120,6 @@ def test_a_book_is_chosen_without_an_error(
     book.write_text("# One\n\nWords.\n", encoding="utf-8")
     admin.get(f"{site.url}/admin/synth/booksource/add/")
     wait_for(admin, "[data-drop]")
-
     admin.find_element(By.CSS_SELECTOR, "[data-files]").send_keys(str(book))
-
     assert "small.md" in wait_for(admin, ".tts-upload").text
     assert console_errors(admin) == []

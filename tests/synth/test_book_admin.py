@@ -27,7 +27,6 @@ ADD = reverse("admin:synth_booksource_add")
 
 @pytest.fixture
 def operator(job_services: None) -> User:
-    """A superuser with a voice."""
     user = make_user("operator", is_superuser=True)
     make_voice("Ada", owner=user)
     return user
@@ -35,12 +34,10 @@ def operator(job_services: None) -> User:
 
 @pytest.fixture
 def browser(operator: User) -> Client:
-    """A client that is logged in as the superuser."""
     return logged_in(operator)
 
 
 def pages_of(book: BookSource) -> dict[str, str]:
-    """Return the addresses of all pages of a book."""
     return {
         "page": reverse("admin:synth_booksource_change", args=[book.pk]),
         "plan": reverse("admin:synth_booksource_plan", args=[book.pk]),
@@ -60,9 +57,7 @@ def test_list_says_how_far_each_book_is(browser: Client, operator: User) -> None
     store_book(operator, title="Waiting", figures={"chapters": 5, "included": 3})
     started = store_book(operator, title="At Work")
     start_book(started)
-
     page = browser.get(LIST).content.decode()
-
     assert "Waiting" in page and "3 of 5 chapters" in page
     assert "At Work" in page and "0 of 3 chapters" in page
     assert f'data-live="book-{started.pk}-state" data-book="{started.pk}" data-open' in page
@@ -104,13 +99,11 @@ def test_list_is_searched_and_filtered(
 ) -> None:
     store_book(operator, title="Gruen", authors=["Käthe Müller"])
     start_book(store_book(operator, title="Blau"))
-
     page = browser.get(f"{LIST}?{query}").content.decode()
-
     assert set(re.findall(r"<span data-title>(\w+)</span>", page)) == shown
 
 
-def test_chosen_books_are_started_paused_resumed_cancelled_and_retried(
+def test_chosen_books_are_started_paused_resumed_cancelled_retried_and_deleted(
     browser: Client, operator: User, sent_tasks: Callable[[str], list[str]]
 ) -> None:
     books = [store_book(operator), store_book(operator)]
@@ -129,39 +122,34 @@ def test_chosen_books_are_started_paused_resumed_cancelled_and_retried(
     ):  # fmt: skip
         assert f"2 books: {done}." in act(browser, action, *books)
         assert changed.count() == 2, action
+    chosen = {"action": "delete_selected", "_selected_action": [str(one.pk) for one in books]}
+    browser.post(LIST, chosen | {"post": "yes"})
+    assert not BookSource.objects.exists() and not RenderJob.objects.exists()
 
 
 def test_books_that_cannot_be_started_say_why(browser: Client, operator: User) -> None:
     fine, nobody = store_book(operator), store_book(operator, voice="Nobody", title="Mute")
-
     page = act(browser, "start_chosen", fine, nobody)
-
     assert "1 book: started." in page
     assert "Mute: " in page and "no voice with this id or name" in page
     assert "it was not started yet; start it first" in act(browser, "pause_chosen", nobody)
-
-
-def test_chosen_books_are_deleted_with_their_jobs(browser: Client, operator: User) -> None:
-    book = store_book(operator)
-    start_book(book)
-    data = {"action": "delete_selected", "_selected_action": [str(book.pk)], "post": "yes"}
-
-    browser.post(LIST, data)
-
-    assert not BookSource.objects.exists() and not RenderJob.objects.exists()
 
 
 def test_page_of_a_planned_book_offers_its_start_and_its_plan(
     browser: Client, operator: User
 ) -> None:
     book = store_book(operator, metadata={"title": "Told by People"})
+    make_voice("Someone else's", owner=make_user())
 
     page = browser.get(pages_of(book)["page"]).content.decode()
+    upload = browser.get(ADD).content.decode()
 
     assert "Told by People" in page
     assert 'data-action="start"' in page and reverse("book-start", args=[book.pk]) in page
     assert pages_of(book)["plan"] in page and pages_of(book)["proof"] not in page
     assert 'data-action="pause"' not in page
+    assert "the book was not started" in browser.get(pages_of(book)["proof"]).content.decode()
+    assert ">Ada</option>" in upload and reverse("books") in upload
 
 
 def test_page_of_a_book_at_work_has_its_chapters_and_what_can_be_done(
@@ -184,21 +172,9 @@ def test_page_of_a_book_at_work_has_its_chapters_and_what_can_be_done(
 def test_segments_of_a_chapter_are_listed_with_players(browser: Client, operator: User) -> None:
     book = store_book(operator, [("One", "<b>First</b> sentence of it.")])
     first = speak_all(start_book(book))[-1]
-
     part = browser.get(pages_of(book)["chapter"]).content.decode()
-
     assert "&lt;b&gt;First&lt;/b&gt;" in part and "<b>" not in part
     assert reverse("job-segment-audio", args=[first.job_id, first.pk]) in part
-
-
-def test_page_of_a_book_that_failed_says_what_to_do(browser: Client, operator: User) -> None:
-    book = store_book(
-        operator, state="failed", error_code="book_drm", error_message="It is protected."
-    )
-
-    page = browser.get(pages_of(book)["page"]).content.decode()
-
-    assert "It is protected." in page and "Get a copy of the book without DRM" in page
 
 
 def test_proof_has_every_chapter_sums_and_the_segments_to_look_at(
@@ -220,29 +196,13 @@ def test_proof_has_every_chapter_sums_and_the_segments_to_look_at(
     assert "title page" in page and reverse("book-proof", args=[book.pk]) in page
 
 
-def test_proof_of_a_book_that_was_not_started_says_so(browser: Client, operator: User) -> None:
-    page = browser.get(pages_of(store_book(operator))["proof"]).content.decode()
-
-    assert "the book was not started" in page
-
-
 def test_plan_can_be_edited_until_the_start(browser: Client, operator: User) -> None:
     book = store_book(operator)
-
     before = browser.get(pages_of(book)["plan"]).content.decode()
     start_book(book)
     after = browser.get(pages_of(book)["plan"]).content.decode()
-
     assert 'data-editable="1"' in before and "data-start-book" in before
     assert 'data-editable="1"' not in after and "cannot be changed" in after
-
-
-def test_upload_offers_the_voices_that_the_user_may_use(browser: Client, operator: User) -> None:
-    make_voice("Someone else's", owner=make_user())
-
-    page = browser.get(ADD).content.decode()
-
-    assert ">Ada</option>" in page and reverse("books") in page
 
 
 def test_staff_see_their_own_books_alone(operator: User) -> None:
@@ -265,7 +225,6 @@ def test_staff_without_permissions_see_no_books(operator: User) -> None:
     book = store_book(user)
     start_book_of = store_book(operator)
     client = logged_in(user)
-
     for url in (LIST, ADD, *pages_of(book).values(), *pages_of(start_book_of).values()):
         assert client.get(url).status_code in (302, 403, 404), url
     assert LIST not in client.get(reverse("admin:index")).content.decode()
@@ -299,9 +258,7 @@ def make_batch(owner: User, **fields: Any) -> tuple[Batch, list[BookSource]]:
 
 def test_batch_shows_its_books_worst_first(browser: Client, operator: User) -> None:
     batch, _ = make_batch(operator)
-
     page = browser.get(reverse("admin:synth_bookbatch_change", args=[batch.pk])).content.decode()
-
     assert page.index("No text in it.") < page.index("later.epub") < page.index(">Fine</a>")
     assert 'data-action="pause"' in page and 'data-action="close"' in page
     assert 'data-live="book-batch" data-open' in page
@@ -325,13 +282,15 @@ def test_batches_of_others_are_not_found(operator: User) -> None:
     batch, _ = make_batch(operator)
     user = make_staff(about="bookbatch")
     client = logged_in(user)
-
     assert "Shelf" not in client.get(reverse("admin:synth_bookbatch_changelist")).content.decode()
     page = client.get(reverse("admin:synth_bookbatch_change", args=[batch.pk]))
     assert page.status_code in (302, 404)
 
 
-def test_words_of_a_book_that_waits_to_be_read() -> None:
-    book = store_book(make_user(), state="importing")
-
-    assert words_of(book) == ["waiting to be read"]
+def test_book_that_waits_or_failed_says_so_and_what_to_do(browser: Client, operator: User) -> None:
+    failed = store_book(
+        operator, state="failed", error_code="book_drm", error_message="It is protected."
+    )
+    page = browser.get(pages_of(failed)["page"]).content.decode()
+    assert "It is protected." in page and "Get a copy of the book without DRM" in page
+    assert words_of(store_book(make_user(), state="importing")) == ["waiting to be read"]

@@ -21,13 +21,11 @@ ADD = reverse("admin:synth_lexicon_add")
 
 @pytest.fixture
 def editor(job_services: None) -> User:
-    """A user who may do all with lexicons, and is no superuser."""
     return make_staff(username="editor", about="lexicon")
 
 
 @pytest.fixture
 def browser(editor: User) -> Client:
-    """A client that is logged in as the editor."""
     return logged_in(editor)
 
 
@@ -36,7 +34,6 @@ def page_of(lexicon: Lexicon, name: str = "change", *more: Any) -> str:
 
 
 def fields(*entries: dict[str, Any], initial: int = 0, **changed: Any) -> dict[str, Any]:
-    """Return what a browser sends for a lexicon with entries."""
     values: dict[str, Any] = {
         "name": "House", "scope": "global", "voice": "", "language": "", "enabled": "on",
         "entries-TOTAL_FORMS": len(entries), "entries-INITIAL_FORMS": initial,
@@ -85,29 +82,20 @@ def test_what_cannot_be_used_is_said_beside_its_field(
     changed: dict[str, Any], sentence: str, browser: Client
 ) -> None:
     answer = browser.post(ADD, fields({"find": "a", "say": "b"}, **changed))
-
     assert answer.status_code == 200
     assert sentence in answer.content.decode()
     assert not Lexicon.objects.exists()
 
 
-def test_name_that_is_taken_is_said(browser: Client, editor: User) -> None:
-    make_lexicon(editor, name="house")
-
-    answer = browser.post(ADD, fields())
-
-    assert "Another lexicon has this name" in answer.content.decode()
-
-
-def test_entries_over_the_limit_are_refused_with_a_message(
+def test_entries_over_the_limit_and_a_name_that_is_taken_are_refused(
     browser: Client, editor: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("synth.lexicons.store.MAX_LEXICON_ENTRIES", 1)
-
     answer = browser.post(ADD, fields({"find": "a"}, {"find": "b"}), follow=True)
-
     assert "1 are allowed" in answer.content.decode()
     assert not Lexicon.objects.exists()
+    make_lexicon(editor, name="house")
+    assert "Another lexicon has this name" in browser.post(ADD, fields()).content.decode()
 
 
 def test_users_see_their_own_and_everybodys_and_change_their_own(
@@ -134,10 +122,8 @@ def test_users_see_their_own_and_everybodys_and_change_their_own(
 def test_own_lexicons_can_be_deleted_and_everybodys_cannot(browser: Client, editor: User) -> None:
     own, all_of_us = make_lexicon(editor), make_lexicon(None)
     chosen = {"action": "delete_selected", "post": "yes"}
-
     refused = browser.post(LIST, chosen | {"_selected_action": [own.pk, all_of_us.pk]})
     browser.post(LIST, chosen | {"_selected_action": [own.pk]}, follow=True)
-
     assert refused.status_code == 403
     assert list(Lexicon.objects.all()) == [all_of_us]
 
@@ -175,8 +161,6 @@ def test_bad_lines_of_a_file_are_named_and_nothing_is_changed(
 ) -> None:
     lexicon = make_lexicon(editor, ("data", "dayta"))
     file = SimpleUploadedFile("a.csv", b"find,say,kind\na,b,word\n(,x,regex\n")
-
     page = browser.post(page_of(lexicon, "import"), {"file": file, "mode": "replace"}, follow=True)
-
     assert "Line 3, find: The pattern is not valid" in page.content.decode()
     assert [entry.find for entry in lexicon.entries.all()] == ["data"]

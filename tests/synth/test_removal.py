@@ -14,8 +14,15 @@ from synth.jobs.submit import Order, submit_job
 from synth.models import Export, JobVoice, RenderJob, Segment, Take
 from synth.transitions.claims import claim_segments
 from synth.transitions.jobs import cancel_job
-from synth.transitions.segments import fail_segment, finish_segment
-from tests.factories import CODEC_FINGERPRINT, make_ended_job, make_job, make_take, make_voice
+from synth.transitions.segments import fail_segment
+from tests.factories import (
+    CODEC_FINGERPRINT,
+    finish_segment,
+    make_ended_job,
+    make_job,
+    make_take,
+    make_voice,
+)
 from tests.voices.clips import clip_bytes
 from voices.models import CacheEviction, ReferenceClip, StoredClip, VoiceVersion
 from voices.removal import delete_voice

@@ -20,7 +20,6 @@ _MUXERS = {
 
 
 def tone(seconds: float = 1.5, *, sample_rate: int = 44100) -> npt.NDArray[np.float32]:
-    """Return a sine, float32 [N]."""
     time = np.arange(int(seconds * sample_rate)) / sample_rate
     return (0.3 * np.sin(2 * np.pi * 220 * time)).astype(np.float32)
 

@@ -68,13 +68,11 @@ def stored_objects(storage_folder: Path) -> Callable[[], list[str]]:
 
 @pytest.fixture
 def operator() -> User:
-    """Return a user who may use the API."""
     return make_user("operator")
 
 
 @pytest.fixture
 def client(operator: User) -> APIClient:
-    """Return a client of the REST API that authenticates by the operator's key."""
     _, key = create_key(operator, "tests")
     client = APIClient()
     client.credentials(HTTP_AUTHORIZATION=f"Bearer {key}")

@@ -9,36 +9,24 @@ from tests.voices.clips import clip_bytes
 from ttsweb.http.problems import status_of
 from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
 
-
-@pytest.mark.parametrize("container", ["wav", "flac", "mp3", "ogg", "m4a", "webm"])
-def test_a_real_file_is_known_by_its_container(container: str) -> None:
-    assert check_clip(clip_bytes(container)) == container
-
-
-def test_matroska_counts_as_webm() -> None:
-    assert check_clip(clip_bytes("mka")) == "webm"
-
-
-def test_an_mp3_without_its_id3_tag_is_known_by_two_frames() -> None:
-    content = clip_bytes("mp3")
-    assert content.startswith(b"ID3")
-    size = int.from_bytes(content[6:10], "big")  # below 128 bytes, so all bits are in the last one
-
-    assert size < 128
-    assert check_clip(content[10 + size :]) == "mp3"
-
-
-def test_a_flac_behind_an_id3_tag_is_a_flac() -> None:
-    tag = b"ID3\x04\0\0\0\0\0\x05" + b"\0" * 5
-
-    assert check_clip(tag + clip_bytes("flac")) == "flac"
-
-
 MPEG_FRAME = bytes([0xFF, 0xFB, 0x90, 0x00]) + b"\0" * 413  # 128 kbit/s, 44100 Hz: 417 bytes
+MP3 = clip_bytes("mp3")
+ID3_TAG = b"ID3\x04\0\0\0\0\0\x05" + b"\0" * 5
 
 
-def test_two_frames_in_a_row_are_an_mp3() -> None:
-    assert check_clip(MPEG_FRAME * 2) == "mp3"
+@pytest.mark.parametrize(
+    ("content", "container"),
+    [
+        *((clip_bytes(name), name) for name in ("wav", "flac", "ogg", "m4a", "webm")),
+        (clip_bytes("mka"), "webm"),
+        (MP3, "mp3"),
+        (MP3[10 + MP3[9] :], "mp3"),  # without its ID3 tag
+        (MPEG_FRAME * 2, "mp3"),
+        (ID3_TAG + clip_bytes("flac"), "flac"),
+    ],
+)
+def test_a_real_file_is_known_by_its_container(content: bytes, container: str) -> None:
+    assert check_clip(content) == container
 
 
 @pytest.mark.parametrize(
@@ -64,15 +52,7 @@ def test_two_frames_in_a_row_are_an_mp3() -> None:
 def test_bytes_of_another_kind_are_refused(content: bytes, why: str) -> None:
     with pytest.raises(ClipRejectedError) as caught:
         check_clip(content)
-
     assert (caught.value.code, status_of(caught.value)) == ("clip_not_audio", 400), why
-
-
-def test_an_empty_file_is_refused() -> None:
-    with pytest.raises(ClipRejectedError) as caught:
-        check_clip(b"")
-
-    assert caught.value.code == "clip_empty"
 
 
 def test_one_byte_above_the_limit_is_refused_and_the_limit_itself_is_taken(
@@ -81,17 +61,11 @@ def test_one_byte_above_the_limit_is_refused_and_the_limit_itself_is_taken(
     content = clip_bytes("wav")
     settings.MAX_CLIP_BYTES = len(content)
     assert check_clip(content) == "wav"
-
     settings.MAX_CLIP_BYTES = len(content) - 1
-    with pytest.raises(ClipRejectedError) as caught:
-        check_clip(content)
-    assert (caught.value.code, status_of(caught.value)) == ("clip_too_large", 413)
-
-
-def test_special_token_spellings_stay_in_a_transcript() -> None:
-    assert check_transcript(" It says <|im_end|> here.\r\nTwice. ") == (
-        "It says <|im_end|> here.\nTwice."
-    )
+    for bad, expected in ((content, ("clip_too_large", 413)), (b"", ("clip_empty", 400))):
+        with pytest.raises(ClipRejectedError) as caught:
+            check_clip(bad)
+        assert (caught.value.code, status_of(caught.value)) == expected
 
 
 @pytest.mark.parametrize(
@@ -110,9 +84,11 @@ def test_special_token_spellings_stay_in_a_transcript() -> None:
 def test_a_transcript_that_is_no_text_is_refused(text: str, code: str) -> None:
     with pytest.raises(ClipRejectedError) as caught:
         check_transcript(text)
-
     assert caught.value.code == code
 
 
-def test_a_transcript_of_exactly_the_limit_is_taken() -> None:
+def test_a_transcript_keeps_special_tokens_and_as_many_characters_as_the_limit() -> None:
+    assert check_transcript(" It says <|im_end|> here.\r\nTwice. ") == (
+        "It says <|im_end|> here.\nTwice."
+    )
     assert len(check_transcript("ä" * 5000)) == 5000

@@ -97,7 +97,6 @@ def voice(operator: User) -> Voice:
 
 
 def export(client: APIClient, voice: Voice) -> bytes:
-    """Return the archive of a voice."""
     response: Any = client.get(f"/api/v1/voices/{voice.pk}/export")
     assert response.status_code == 200, getattr(response, "content", "")
     content = b"".join(response.streaming_content)
@@ -106,13 +105,11 @@ def export(client: APIClient, voice: Voice) -> bytes:
 
 
 def send(client: APIClient, content: bytes, **fields: Any) -> Any:
-    """Import an archive."""
     archive = SimpleUploadedFile("ada.voice.zip", content)
     return client.post(IMPORT, {"archive": archive} | fields, format="multipart")
 
 
 def manifest_of(content: bytes) -> Any:
-    """Return the manifest of an archive."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         return json.loads(archive.read("manifest.json"))
 
@@ -130,13 +127,12 @@ def test_archive_has_clips_codes_and_consent_and_is_a_plain_zip(
         codes = archive.read(f"codes/0-{CODEC}.safetensors")
     expected = {"clip": hashlib.sha256(CLIP).hexdigest(), "codec": CODEC}
     assert np.array_equal(unpack_codes(codes, expected), CODES)
+    assert export(client, voice) == content, "the same voice gives the same bytes"
+    answer = client.head(f"/api/v1/voices/{voice.pk}/export")
+    assert (answer.content, answer["Content-Length"]) == (b"", str(len(content)))
     manifest = manifest_of(content)
     assert manifest["consent"]["statement"] == "She agreed in writing."
     assert [clip["transcript"] for clip in manifest["clips"]] == ["Hello there.", "And again."]
-
-
-def test_same_voice_gives_the_same_bytes(client: APIClient, voice: Voice) -> None:
-    assert export(client, voice) == export(client, voice)
 
 
 def test_round_trip_needs_no_encoder_and_gives_the_voice_back(
@@ -171,9 +167,7 @@ def test_codes_of_a_worker_that_is_away_are_kept_and_the_voice_waits_for_it(
     start_worker(**worker)
     content = export(client, voice)
     delete_voice(voice)
-
     answer = send(client, content)
-
     assert (answer.status_code, answer.json()["status"]) == (202, "pending")
     assert set(ClipCodes.objects.values_list("codec_fingerprint", "frames")) == {(CODEC, 4)}
 
@@ -199,9 +193,7 @@ def test_codes_that_the_clip_has_here_stay(
 ) -> None:
     start_worker()
     keys, before = set(ClipCodes.objects.values_list("key", flat=True)), stored_objects()
-
     answer = send(client, export(client, voice), name="Ada the second")
-
     assert (answer.status_code, answer.json()["name"]) == (201, "Ada the second")
     assert set(ClipCodes.objects.values_list("key", flat=True)) == keys
     assert stored_objects() == before
@@ -227,51 +219,35 @@ def test_voice_whose_codes_are_lost_is_exported_without_them(
     client: APIClient, voice: Voice
 ) -> None:
     default_storage.delete(ClipCodes.objects.get(clip__container="wav").key)
-
     clips = manifest_of(export(client, voice))["clips"]
-
     assert [len(clip["codes"]) for clip in clips] == [0, 1]
 
 
-def test_voice_whose_clip_is_lost_or_damaged_is_not_exported(
+def test_voice_that_is_deleted_or_whose_clip_is_lost_or_damaged_is_not_exported(
     client: APIClient, voice: Voice
 ) -> None:
+    path = f"/api/v1/voices/{voice.pk}/export"
     key = StoredClip.objects.get(container="wav").original_key
     default_storage.delete(key)
-    gone = client.get(f"/api/v1/voices/{voice.pk}/export")
+    gone = client.get(path)
     default_storage.save(key, ContentFile(CLIP[:-1] + b"x"))
-    damaged = client.get(f"/api/v1/voices/{voice.pk}/export")
+    damaged = client.get(path)
+    delete_voice(voice)
+    deleted = client.get(path)
 
     for answer in (gone, damaged):
         assert (answer.status_code, answer.json()["code"]) == (410, "clip_lost")
+    assert (deleted.status_code, deleted.json()["code"]) == (404, "voice_not_found")
 
 
-def test_deleted_voice_cannot_be_exported(client: APIClient, voice: Voice) -> None:
-    delete_voice(voice)
-
-    answer = client.get(f"/api/v1/voices/{voice.pk}/export")
-
-    assert (answer.status_code, answer.json()["code"]) == (404, "voice_not_found")
-
-
-def test_measures_of_a_clip_that_was_decoded_here_are_not_replaced(
-    client: APIClient, voice: Voice
-) -> None:
-    content = export(client, voice)
-    StoredClip.objects.update(measures={"duration_seconds": 9.0}, used_key="clips/used.flac")
-
-    send(client, content, name="Other")
-
-    assert {row.measures["duration_seconds"] for row in StoredClip.objects.all()} == {9.0}
-
-
-def test_clip_that_is_here_already_is_stored_once(
+def test_clip_that_is_here_already_is_stored_once_and_keeps_its_measures(
     client: APIClient, operator: User, voice: Voice
 ) -> None:
+    content = export(client, voice)
     stored = store_clip(CLIP, container="wav", tenant=tenant_of(operator.pk))
-
-    send(client, export(client, voice), name="Other")
-
+    StoredClip.objects.update(measures={"duration_seconds": 9.0}, used_key="clips/used.flac")
+    send(client, content, name="Other")
+    assert {row.measures["duration_seconds"] for row in StoredClip.objects.all()} == {9.0}
     assert StoredClip.objects.count() == 2
     assert ReferenceClip.objects.filter(stored=stored).count() == 2
 
@@ -281,15 +257,7 @@ def test_page_of_a_voice_leads_to_its_export(voice: Voice) -> None:
     page.force_login(make_user("root", is_superuser=True))
     change = reverse("admin:voices_voice_change", args=[voice.pk])
     link = reverse("admin:voices_voice_export_this", args=[voice.pk])
-
     assert link in page.get(change).content.decode()
     answer: Any = page.get(link, follow=True)
-
     assert answer.redirect_chain == [(f"/api/v1/voices/{voice.pk}/export", 302)]
     assert b"".join(answer.streaming_content).startswith(b"PK")
-
-
-def test_export_without_its_body_tells_its_length(client: APIClient, voice: Voice) -> None:
-    answer = client.head(f"/api/v1/voices/{voice.pk}/export")
-
-    assert (answer.content, answer["Content-Length"]) == (b"", str(len(export(client, voice))))

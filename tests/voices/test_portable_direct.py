@@ -22,13 +22,11 @@ URL = "/api/v1/voices/import/codes"
 
 
 def codes_of(clip: bytes, codec: str = CODEC) -> bytes:
-    """Return an object of codes for a clip."""
     fingerprint = hashlib.sha256(clip).hexdigest()
     return pack_codes(CODES, clip=fingerprint, codec=codec, resampler="builtin")
 
 
 def send(client: APIClient, *codes: bytes, clips: tuple[bytes, ...] = (CLIP,), **more: Any) -> Any:
-    """Ask for a voice of clips and codes."""
     fields = {
         "name": "Ada",
         "consent_statement": "She agreed in writing.",
@@ -41,9 +39,7 @@ def send(client: APIClient, *codes: bytes, clips: tuple[bytes, ...] = (CLIP,), *
 
 def test_codes_of_the_loaded_codec_make_a_voice_that_is_ready_at_once(client: APIClient) -> None:
     start_worker()
-
     answer = send(client, codes_of(CLIP), codes_of(OTHER_CLIP), clips=(CLIP, OTHER_CLIP))
-
     assert answer.status_code == 201, answer.content
     shown = answer.json()
     assert (shown["status"], shown["frames"], shown["codec_fingerprint"]) == ("ready", 8, CODEC)
@@ -71,9 +67,7 @@ def test_codes_that_do_not_fit_are_refused_and_nothing_is_kept(
     stored_objects: Callable[[], list[str]],
 ) -> None:
     start_worker()
-
     answer = send(client, *codes)
-
     problem = answer.json()
     assert (answer.status_code, problem["code"]) == (status, code)
     assert problem["errors"][0]["attr"] == "codes"
@@ -83,9 +77,7 @@ def test_codes_that_do_not_fit_are_refused_and_nothing_is_kept(
 
 def test_codes_are_refused_while_no_worker_says_which_codec_is_loaded(client: APIClient) -> None:
     start_worker(state="stopped")
-
     answer = send(client, codes_of(CLIP))
-
     assert (answer.status_code, answer.json()["code"]) == (409, "codec_unknown")
 
 
@@ -94,9 +86,7 @@ def test_name_that_is_taken_leaves_nothing_behind(
 ) -> None:
     start_worker()
     make_voice("ada", versions=0, owner=operator)
-
     answer = send(client, codes_of(CLIP))
-
     assert (answer.status_code, answer.json()["code"]) == (409, "voice_name_taken")
     assert stored_objects() == []
     assert not ClipCodes.objects.exists()

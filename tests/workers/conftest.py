@@ -114,7 +114,6 @@ def voice(transactional_db: None, clip_bytes: bytes) -> Voice:
 
 @pytest.fixture
 def ready(process: MiniatureProcess, voice: Voice) -> Voice:
-    """A voice that is encoded."""
     take(process, Kind.VERSION)
     process.run_all()
     return voice
@@ -156,5 +155,4 @@ def one_thread() -> None:
 
 @pytest.fixture
 def rng() -> np.random.Generator:
-    """A generator with a fixed seed."""
     return np.random.default_rng(7)

@@ -79,9 +79,9 @@ def storing() -> None:
     store = book_import._store
     moment = (Path(os.environ["TTS_DATA_DIR"]) / "die-storing").read_text()
 
-    def deadly(source: Any, read: Any) -> dict[str, str]:
+    def deadly(source: Any, folder: Path, cover_type: str) -> dict[str, str]:
         if moment == "after":
-            store(source, read)
+            store(source, folder, cover_type)
         os._exit(66)
 
     book_import._store = deadly

@@ -214,7 +214,6 @@ def wait_all_slots_busy(worker: RunningWorker, slots: int) -> None:
 
 
 def new_voice(name: str = "Ada", *, content: bytes | None = None) -> Voice:
-    """Save a voice through the same function as the admin and the API."""
     return create_voice(
         name=name,
         consent_statement="The speaker agreed.",
@@ -251,7 +250,6 @@ def text_of(sentences: int, *, first: int = 0) -> str:
 
 
 def submit(voice: Voice | None = None, *, sentences: int = 1, **order: Any) -> RenderJob:
-    """Submit a job through the same function as the API."""
     text = order.pop("text", None) or text_of(sentences, first=order.pop("first", 0))
     job, _ = submit_job(Order(text=text, voice=voice, **order), owner=None)
     return job
@@ -282,6 +280,5 @@ def assert_whole(*jobs: RenderJob) -> None:
 
 
 def counter(name: str) -> int:
-    """Return one of the shared counters."""
     row = CodesCounter.objects.filter(pk=name).first()
     return row.value if row else 0

@@ -22,8 +22,8 @@ from synth.models import Export, RenderJob, Segment, Take
 from synth.transitions.claims import claim_segments
 from synth.transitions.files import finish_exports
 from synth.transitions.jobs import cancel_job
-from synth.transitions.segments import fail_segment, finish_segment, finish_segments
-from tests.factories import CODEC_FINGERPRINT, make_job, make_voice
+from synth.transitions.segments import fail_segment, finish_segments
+from tests.factories import CODEC_FINGERPRINT, finish_segment, make_job, make_voice
 from tests.workers.conftest import WAIT_SECONDS, MiniatureProcess
 from tests.workers.rendering.takes_support import save_take
 from ttsweb.work import Kind
@@ -109,9 +109,7 @@ def test_failed_segment_is_left_out_and_the_job_is_partial(process: MiniaturePro
     first, second = claim_segments(worker="gpu", limit=2, codec_fingerprint=CODEC_FINGERPRINT)
     fail_segment(first, code="bad", message="It is bad.")
     finish_segment(second, save_take("a" * 64, rendered(0.1)))
-
     export = assemble(process)
-
     job.refresh_from_db()
     assert job.status == RenderJob.Status.PARTIAL
     assert export.duration_seconds == pytest.approx(0.8)
@@ -144,9 +142,7 @@ def test_take_without_sound_audio_is_rendered_again_before_the_file_is_made(
 def test_takes_of_different_rates_are_not_joined(process: MiniatureProcess) -> None:
     job = make_job(segments=2)
     render_all([0.1, 0.2], rates=[8_000, 16_000])
-
     assemble(process)
-
     job.refresh_from_db()
     assert (job.status, job.error_code) == (RenderJob.Status.FAILED, "mixed_sample_rates")
 
@@ -159,7 +155,6 @@ def test_file_that_its_format_cannot_hold_fails_with_a_sentence(
 
     monkeypatch.setattr(mastering, "open_writer", fail)
     assemble(process)
-
     job.refresh_from_db()
     assert (job.error_code, job.error_message) == ("file_too_long", "Too long: choose flac.")
 
@@ -190,7 +185,6 @@ def test_unforeseen_error_is_tried_a_bounded_number_of_times(
     for _ in range(3):
         export = assemble(process)
         Export.objects.update(not_before=export.created_at)
-
     job.refresh_from_db()
     assert (job.status, job.error_code) == (RenderJob.Status.FAILED, "unexpected_error")
 
@@ -220,16 +214,19 @@ def test_long_take_goes_through_in_blocks(
     monkeypatch.setattr(joined_takes, "BLOCK_SAMPLES", 1_000)
     make_job(segments=1, format="flac")
     render_all([0.4])
-
     assert assemble(process).duration_seconds == pytest.approx(0.8)
 
 
 def short_jobs(count: int, **fields: Any) -> list[RenderJob]:
-    """Return jobs of one segment that is rendered, whose files are to be made."""
     voice = make_voice()
     jobs = [make_job(segments=1, format="wav", voice=voice, **fields) for _ in range(count)]
     render_all([0.1] * count)
     return jobs
+
+
+def ends_of(jobs: list[RenderJob]) -> list[str]:
+    ends = {job.pk: job.status for job in RenderJob.objects.all()}
+    return [ends[job.pk] for job in jobs]
 
 
 def commits(queries: CaptureQueriesContext) -> int:
@@ -240,44 +237,31 @@ def test_short_files_are_made_together_with_few_queries_and_one_commit(
     process: MiniatureProcess,
 ) -> None:
     jobs = short_jobs(16, priority=RenderJob.Priority.BULK)
-
     with CaptureQueriesContext(connection) as queries:
         assert take_exports(process) == 16
         process.run_all()
-
     assert not RenderJob.objects.exclude(status=RenderJob.Status.SUCCEEDED).exists()
     assert Export.objects.filter(status="done", job__in=jobs).exclude(key="").count() == 16
     assert commits(queries) == 2  # one for all claims, one for all ends
     assert len(queries) <= 16 * 2 + 20
 
 
-def test_damaged_take_fails_no_other_file_of_its_run(process: MiniatureProcess) -> None:
-    jobs = short_jobs(3, priority=RenderJob.Priority.BULK)
+def test_damaged_take_or_lost_claim_holds_up_no_other_file_of_its_run(
+    process: MiniatureProcess, settings: Settings
+) -> None:
+    jobs = short_jobs(4, priority=RenderJob.Priority.BULK)
     lost = save_take("ff" * 32, rendered(0.3))
     Segment.objects.filter(job=jobs[1]).update(take=lost)
     default_storage.delete(lost.audio_key)
-
-    take_exports(process)
-    process.run_all()
-
-    ends = {job.pk: job.status for job in RenderJob.objects.all()}
-    assert [ends[job.pk] for job in jobs] == ["succeeded", "running", "succeeded"]
-    assert Segment.objects.get(job=jobs[1]).status == Segment.Status.QUEUED
-
-
-def test_lost_claim_loses_no_other_file_of_its_run(
-    process: MiniatureProcess, settings: Settings
-) -> None:
-    jobs = short_jobs(3, priority=RenderJob.Priority.BULK)
     take_exports(process)
     Export.objects.filter(job=jobs[0]).update(claim_token=uuid.uuid4())
 
     process.run_all()
 
-    ends = {job.pk: job.status for job in RenderJob.objects.all()}
     files = [path for path in (settings.STORAGE_DIR / "exports").rglob("*") if path.is_file()]
-    assert [ends[job.pk] for job in jobs] == ["running", "succeeded", "succeeded"]
+    assert ends_of(jobs) == ["running", "running", "succeeded", "succeeded"]
     assert len(files) == 2
+    assert Segment.objects.get(job=jobs[1]).status == Segment.Status.QUEUED
 
 
 def test_job_whose_end_cannot_be_written_holds_up_no_other(
@@ -296,17 +280,14 @@ def test_job_whose_end_cannot_be_written_holds_up_no_other(
     take_exports(process)
     process.run_all()
 
-    ends = {job.pk: job.status for job in RenderJob.objects.all()}
-    assert [ends[job.pk] for job in jobs] == ["succeeded", "succeeded", "running"]
+    assert ends_of(jobs) == ["succeeded", "succeeded", "running"]
     assert Export.objects.get(pk=bad).status == Export.Status.QUEUED
 
 
 def test_file_that_was_tried_before_is_made_alone(process: MiniatureProcess) -> None:
     jobs = short_jobs(3, priority=RenderJob.Priority.BULK)
     Export.objects.filter(job=jobs[0]).update(attempts=1)
-
     take_exports(process)
-
     tokens = dict(Export.objects.values_list("job", "claim_token"))
     assert tokens[jobs[0].pk] != tokens[jobs[1].pk] == tokens[jobs[2].pk]
 
@@ -316,11 +297,9 @@ def test_bulk_leaves_a_thread_for_a_file_that_somebody_waits_for(
 ) -> None:
     monkeypatch.setattr("workers.process.worker_process.WORKER_THREADS", 2)
     short_jobs(40, priority=RenderJob.Priority.BULK)
-
     assert take_exports(process) == 16
     assert take_exports(process) == 0
     urgent = short_jobs(1, priority=RenderJob.Priority.INTERACTIVE)
-
     assert take_exports(process) == 1
     assert Export.objects.get(job=urgent[0]).status == Export.Status.CLAIMED
 
@@ -328,13 +307,9 @@ def test_bulk_leaves_a_thread_for_a_file_that_somebody_waits_for(
 def test_urgent_file_goes_before_bulk_that_waits_longer(process: MiniatureProcess) -> None:
     bulk = short_jobs(2, priority=RenderJob.Priority.BULK)
     urgent = short_jobs(1, priority=RenderJob.Priority.INTERACTIVE)
-
     take_exports(process)
     process.run_next()
-
-    ends = {job.pk: job.status for job in RenderJob.objects.all()}
-    assert ends[urgent[0].pk] == RenderJob.Status.SUCCEEDED
-    assert {ends[job.pk] for job in bulk} == {RenderJob.Status.RUNNING}
+    assert ends_of([*urgent, *bulk]) == ["succeeded", "running", "running"]
 
 
 def test_bulk_file_waits_until_what_is_urgent_has_ended(

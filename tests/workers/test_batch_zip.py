@@ -19,8 +19,8 @@ from synth.batches.texts import BatchOptions, submit_batch
 from synth.models import Batch, Export, RenderJob, Segment
 from synth.transitions.batches import cancel_batch, retry_batch, settle_stalled_batches
 from synth.transitions.claims import claim_segments
-from synth.transitions.segments import fail_segment, finish_segment
-from tests.factories import CODEC_FINGERPRINT, make_voice
+from synth.transitions.segments import fail_segment
+from tests.factories import CODEC_FINGERPRINT, finish_segment, make_voice
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import Pair, new_voice, wait_encoded, wait_for
 from tests.workers.rendering.takes_support import save_take
@@ -31,7 +31,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def make(items: list[dict[str, Any]], *, skip_bad: bool = False, voice: str = "") -> Batch:
-    """Submit a batch through the same function as the API."""
     name = voice or make_voice().name
     entries = entries_of_list(items, max_items=1000)
     options = BatchOptions(defaults={"voice": name, "format": "wav"})
@@ -125,9 +124,7 @@ def test_names_differ_on_systems_that_do_not_tell_case_apart(process: MiniatureP
     names = ["x", "X", "x-00002", "CON", "...", "ä", "a\u0308"]
     batch = make([{"custom_id": name, "text": "One."} for name in names])
     render()
-
     make_files(process)
-
     files = zip_of(batch).namelist()[:-2]
     assert len({name.casefold() for name in files}) == len(names)
     assert not [name for name in files if name.startswith(".") or name.casefold() == "con.wav"]
@@ -175,9 +172,7 @@ def test_sweep_finds_a_batch_whose_last_count_was_lost(
 def test_sweep_goes_on_with_a_cancel_that_was_broken_off() -> None:
     batch = make([{"text": "One."}, {"text": "Two."}])
     Batch.objects.filter(pk=batch.pk).update(cancelled_at=timezone.now())
-
     settle_stalled_batches()
-
     batch.refresh_from_db()
     assert batch.status == RenderJob.Status.CANCELLED
     assert set(batch.items.values_list("status", flat=True)) == {"cancelled"}

@@ -43,7 +43,6 @@ def few_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def store(key: str) -> Path:
-    """Store an object and return where it lies."""
     return Path(default_storage.path(default_storage.save(key, ContentFile(b"bytes"))))
 
 
@@ -55,11 +54,9 @@ def later(**time: float) -> dt.datetime:
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: str(key).split("/")[0])
 def test_object_that_no_row_names_goes_after_a_day(key: str) -> None:
     path = store(key)
-
     assert orphans.delete_orphans(within_seconds=60, now=later(hours=23)) == 0
     SweepTurn.objects.all().delete()
     assert orphans.delete_orphans(within_seconds=60, now=later(hours=25)) == 1
-
     assert not path.exists()
 
 
@@ -70,9 +67,7 @@ def test_object_that_a_row_names_stays_whatever_its_age() -> None:
     job = make_ended_job()
     BookFile.objects.create(job=job, kind="m4b", options_digest="x", key=KEYS[3])
     make_take(audio_key=KEYS[4])
-
     assert orphans.delete_orphans(within_seconds=60, now=later(days=900)) == 0
-
     assert all(path.exists() for path in paths)
 
 
@@ -91,9 +86,20 @@ def test_object_that_a_row_names_stays_whatever_its_age() -> None:
 )
 def test_what_is_not_ours_is_never_touched(key: str) -> None:
     path = store(key)
-
     assert orphans.delete_orphans(within_seconds=60, now=later(days=900)) == 0
+    assert path.exists()
 
+
+def test_nothing_goes_from_before_the_database_or_where_the_setting_is_off(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    """A service that was started on an empty database must not empty the storage."""
+    path = store(KEYS[4])
+    settings.ORPHAN_HOURS = 0
+    assert orphans.delete_orphans(within_seconds=60, now=later(days=900)) == 0
+    settings.ORPHAN_HOURS = 24
+    monkeypatch.setattr(orphans, "database_made_at", lambda: later(hours=1))
+    assert orphans.delete_orphans(within_seconds=60, now=later(days=900)) == 0
     assert path.exists()
 
 
@@ -115,20 +121,9 @@ def test_row_that_is_written_while_the_walk_runs_keeps_its_object(
     assert path.exists()
 
 
-def test_objects_from_before_the_database_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A service that was started on an empty database must not empty the storage."""
-    path = store(KEYS[4])
-    monkeypatch.setattr(orphans, "database_made_at", lambda: later(hours=1))
-
-    assert orphans.delete_orphans(within_seconds=60, now=later(days=900)) == 0
-
-    assert path.exists()
-
-
 def test_every_object_is_in_exactly_one_shard() -> None:
     for key in KEYS:
         folder, name = key.rsplit("/", 2)[:2]
-
         assert sum(one.folder == folder and name.startswith(one.start) for one in ALL) == 1
 
 
@@ -144,15 +139,6 @@ def test_walk_goes_on_where_it_was_broken_off_and_sees_all_of_it_once_a_day() ->
 
     assert rounds == len(shards)
     assert dict(SweepTurn.objects.values_list("name", "next_at")) == turns
-
-
-def test_setting_switches_the_walk_off(settings: Settings) -> None:
-    settings.ORPHAN_HOURS = 0
-    path = store(KEYS[4])
-
-    assert orphans.delete_orphans(within_seconds=60, now=later(days=900)) == 0
-
-    assert path.exists()
 
 
 def test_folder_that_cannot_be_read_keeps_no_other_one_waiting(
@@ -177,7 +163,6 @@ def test_crowded_folder_is_seen_in_parts(monkeypatch: pytest.MonkeyPatch) -> Non
     for number in range(5):
         store(f"exports/{number:064x}/{HEX}.wav")
     shard = orphans.Shard("exports", "0")
-
     assert len(list(orphans.find_orphans(shard, now=later(days=2)))) == 2
 
 
@@ -206,9 +191,7 @@ def test_objects_of_a_job_whose_deletion_was_killed_go_with_the_round_of_the_swe
     Take.objects.filter(pk=take.pk).delete()  # and then the process was killed
     moment = later(days=2)
     monkeypatch.setattr(leases, "database_now", lambda: moment)
-
     sweep.tidy()
-
     assert not default_storage.exists(KEYS[4])
 
 

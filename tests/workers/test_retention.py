@@ -12,7 +12,7 @@ from rest_framework.test import APIClient
 
 from synth.jobs.removal import lock_jobs
 from synth.models import Batch, Export, RenderJob, SweepTurn, Take
-from tests.factories import make_batch, make_ended_job, make_export, make_job, make_user
+from tests.factories import make_batch, make_ended_job, make_export, make_user
 from ttsweb import leases
 from workers import sweep
 from workers import sweep as retention
@@ -22,48 +22,37 @@ SECOND = dt.timedelta(seconds=1)
 
 
 def expired(**fields: Any) -> RenderJob:
-    """Return an ended job whose time is over."""
     return make_ended_job(expires_at=leases.database_now() - SECOND, **fields)
 
 
-def test_expired_job_goes_with_its_file_and_its_takes() -> None:
-    job = expired()
-    path = Path(default_storage.path(job.exports.get().key))
+def test_expired_job_goes_with_its_file_and_the_takes_that_no_other_job_uses() -> None:
+    job, sharing, other = expired(), expired(), make_ended_job()
+    other.segments.update(take=sharing.segments.get().take)
+    take, path = job.segments.get().take, Path(default_storage.path(job.exports.get().key))
 
-    assert retention.delete_expired_jobs() == 1
+    assert retention.delete_expired_jobs() == 2
 
-    assert not RenderJob.objects.exists()
-    assert not Export.objects.exists()
-    assert not Take.objects.exists()
+    assert RenderJob.objects.get() == other
+    assert Export.objects.get().job == other
+    assert Take.objects.filter(segments__job=other).exists()
+    assert take is not None and not Take.objects.filter(pk=take.pk).exists()
     assert not path.exists()
 
 
-@pytest.mark.parametrize("moment", [None, dt.timedelta(hours=1)])
-def test_job_whose_time_is_not_over_stays(moment: dt.timedelta | None) -> None:
-    make_ended_job(expires_at=moment and leases.database_now() + moment)
-
+@pytest.mark.parametrize(
+    ("status", "moment"),
+    [("succeeded", None), ("succeeded", dt.timedelta(hours=1)), ("running", -SECOND)],
+)
+def test_job_whose_time_is_not_over_or_that_was_opened_again_stays(
+    status: str, moment: dt.timedelta | None
+) -> None:
+    make_ended_job(status=status, expires_at=moment and leases.database_now() + moment)
     assert retention.delete_expired_jobs() == 0
     assert RenderJob.objects.exists()
 
 
-def test_job_that_was_opened_again_stays() -> None:
-    make_job(status="running", expires_at=leases.database_now() - SECOND)
-
-    assert retention.delete_expired_jobs() == 0
-
-
-def test_take_that_another_job_uses_stays() -> None:
-    job, other = expired(), make_ended_job()
-    other.segments.update(take=job.segments.get().take)
-
-    retention.delete_expired_jobs()
-
-    assert Take.objects.filter(segments__job=other).exists()
-
-
 def test_sweep_deletes_and_a_second_round_finds_nothing() -> None:
     expired()
-
     assert sweep.sweep_if_due()
     assert not RenderJob.objects.exists()
     SweepTurn.objects.update(next_at=leases.database_now())
@@ -73,7 +62,6 @@ def test_sweep_deletes_and_a_second_round_finds_nothing() -> None:
 def test_round_is_bounded_in_number_and_in_time() -> None:
     for _ in range(4):
         expired()
-
     assert retention.delete_expired_jobs(most=2) == 2
     assert retention.delete_expired_jobs(within_seconds=0.0) == 1
     assert retention.delete_expired_jobs() == 1
@@ -82,9 +70,7 @@ def test_round_is_bounded_in_number_and_in_time() -> None:
 def test_longest_overdue_goes_first() -> None:
     now = leases.database_now()
     jobs = [make_ended_job(expires_at=now - n * SECOND) for n in (1, 3, 2)]
-
     retention.delete_expired_jobs(most=1)
-
     assert set(RenderJob.objects.values_list("pk", flat=True)) == {jobs[0].pk, jobs[2].pk}
 
 
@@ -130,24 +116,16 @@ def _key(job: RenderJob) -> str:
     return str(job.exports.get().key)
 
 
-def test_download_that_runs_goes_on_to_its_end() -> None:
+def test_end_of_a_jobs_time_is_shown_and_a_download_goes_on_to_its_end() -> None:
     owner = make_user()
     job = expired(owner=owner)
     client = APIClient()
     client.force_authenticate(owner)
+    shown = client.get(f"/api/v1/jobs/{job.pk}").json()["expires_at"]
     answer: Any = client.get(f"/api/v1/jobs/{job.pk}/audio")
 
     retention.delete_expired_jobs()
 
+    assert dt.datetime.fromisoformat(shown) == job.expires_at
     assert b"".join(answer.streaming_content) == b"0123456789"
     assert client.get(f"/api/v1/jobs/{job.pk}/audio").status_code == 404
-
-
-def test_end_of_a_jobs_time_is_shown() -> None:
-    owner = make_user()
-    job = expired(owner=owner)
-    api = APIClient()
-    api.force_authenticate(owner)
-
-    shown = api.get(f"/api/v1/jobs/{job.pk}").json()["expires_at"]
-    assert dt.datetime.fromisoformat(shown) == job.expires_at

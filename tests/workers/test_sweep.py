@@ -43,7 +43,6 @@ def claimed(*, ago: dt.timedelta, **fields: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The messages that were sent."""
     messages: list[str] = []
 
     def note(task: str, queue: str) -> bool:
@@ -54,17 +53,12 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return messages
 
 
-def test_of_two_sweeps_at_once_one_does_the_round(settings: Settings) -> None:
-    assert turns.take_turn("sweep", seconds=10) is not None
-    assert turns.take_turn("sweep", seconds=10) is None
-
-
-def test_turn_comes_again_by_the_clock_in_the_row() -> None:
-    turns.take_turn("sweep", seconds=0.01)
+def test_of_two_sweeps_at_once_one_does_the_round_and_a_turn_comes_again_by_its_row() -> None:
+    assert turns.take_turn("sweep", seconds=0.01) is not None
     time.sleep(0.02)
-
     overdue = turns.take_turn("sweep", seconds=10)
     assert overdue is not None and overdue < dt.timedelta(seconds=5)
+    assert turns.take_turn("sweep", seconds=10) is None
 
 
 def test_living_workers_may_renew_first_after_a_time_without_sweeps() -> None:
@@ -86,7 +80,6 @@ def test_outage_before_the_first_round_of_all_is_seen_too() -> None:
     SweepTurn.objects.update(next_at=leases.database_now() - AGO)
     segment = make_segment(**claimed(ago=dt.timedelta(seconds=1), status="claimed"))
     sweep.start_clock()  # a second worker starts
-
     assert sweep.sweep_if_due()
     segment.refresh_from_db()
     assert segment.status == "claimed"
@@ -113,9 +106,7 @@ def test_expired_claims_are_freed_and_living_ones_are_not() -> None:
 def test_claim_lost_for_the_last_time_fails_with_a_sentence() -> None:
     second = dt.timedelta(seconds=1)
     segment = make_segment(**claimed(ago=second, status="claimed") | {"losses": 4})
-
     sweep.sweep_if_due()
-
     segment.refresh_from_db()
     assert (segment.status, segment.error_code) == ("failed", "worker_lost")
     assert "log" in segment.error_message
@@ -137,23 +128,15 @@ def test_restarted_worker_frees_its_own_claims_and_nobody_elses() -> None:
     assert codes.claim_token is None
 
 
-def test_segment_given_back_to_a_cancelled_job_does_not_keep_it_open() -> None:
-    job = make_job(cancel_requested=True)
-
-    sweep.sweep_if_due()
-
-    job.refresh_from_db()
-    assert job.status == RenderJob.Status.CANCELLED
-
-
-def test_jobs_of_a_version_that_failed_unseen_fail_too() -> None:
+def test_job_that_was_cancelled_or_whose_version_failed_unseen_ends() -> None:
+    cancelled = make_job(cancel_requested=True)
     version = make_version(status="failed", error_code="clip_silent", error_message="Silent.")
-    job = make_job(version=version)
-
+    failed = make_job(version=version)
     sweep.sweep_if_due()
-
-    job.refresh_from_db()
-    assert (job.status, job.error_code) == (RenderJob.Status.FAILED, "clip_silent")
+    for job in (cancelled, failed):
+        job.refresh_from_db()
+    assert cancelled.status == RenderJob.Status.CANCELLED
+    assert (failed.status, failed.error_code) == (RenderJob.Status.FAILED, "clip_silent")
 
 
 def test_message_of_a_row_that_nobody_took_is_sent_again_once(
@@ -246,9 +229,7 @@ def test_clip_of_an_ended_job_is_kept_only_if_that_is_wanted(
     make_job(version=make_version(), status="succeeded")
     make_job(version=make_version())
     make_job(voice=make_voice(), status="succeeded")
-
     sweep.tidy()
-
     assert ReferenceClip.objects.count() == (3 if keep else 2)
     assert StoredClip.objects.count() == (3 if keep else 2)
 
@@ -276,7 +257,6 @@ def test_worker_that_fell_silent_is_not_shown_as_running(settings: Settings) -> 
 
 def test_voice_of_an_old_codec_is_encoded_again(sent: list[str]) -> None:
     make_voice()
-
     assert sweep.reopen_stale("me", CODEC_FINGERPRINT) == 0
     assert sweep.reopen_stale("me", "n" * 64) == 1
     assert VoiceVersion.objects.get().status == "pending"
@@ -288,5 +268,4 @@ def test_workers_of_two_checkpoints_do_not_undo_each_other(
 ) -> None:
     make_voice()
     make_status("old", seen_ago=seen_ago, codec_fingerprint=CODEC_FINGERPRINT)
-
     assert sweep.reopen_stale("me", "n" * 64) == count

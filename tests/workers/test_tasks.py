@@ -81,7 +81,6 @@ def unordered(*pairs: tuple[Kind, object]) -> object:
 def test_message_where_no_row_waits_is_nothing(process: MiniatureProcess) -> None:
     for kind in WORKS:
         tasks.look(kind)
-
     assert held(process) == []
     claiming.take_work(process)
     assert held(process) == []
@@ -93,21 +92,17 @@ def test_argument_that_is_no_id_is_dropped(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         tasks.advance_book_batch(argument)
-
     assert "message dropped" in caplog.text
 
 
 def test_message_outside_of_our_worker_says_what_to_start(caplog: pytest.LogCaptureFixture) -> None:
     worker_process.set_current_process(None)
-
     tasks.look(Kind.EXPORT)
-
     assert "./tts worker" in caplog.text
 
 
 def test_tasks_have_the_names_that_are_sent_and_routed() -> None:
     named = {kind.task for kind in Kind if kind.task}
-
     assert len(named) == 6
     assert named | {FILL_LIVE, ADVANCE_BOOK_BATCH, SWEEP} <= set(app.tasks)
     assert {queue.name for queue in app.conf.task_queues} == {kind.queue for kind in Kind}

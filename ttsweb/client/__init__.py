@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 from ttsweb.client.book_types import Book, BookBatch, BookBatchEntry, BookFile
@@ -106,7 +105,7 @@ class Client:
         Raises:
             ClientError: url_invalid or api_key_invalid.
         """
-        self._http = Http(url, api_key, timeout=timeout, retries=retries, sleep=sleep)
+        self._http = Http(url, api_key, timeout, retries, sleep)
         self.url = self._http.url
         self.voices = Voices(self._http)
         self.jobs = Jobs(self._http)
@@ -125,18 +124,10 @@ class Client:
         self._http.retries = number
 
     def close(self) -> None:
-        """Close the connections."""
         self._http.close()
 
     def __enter__(self) -> Self:
-        """Return the client itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close the connections."""
+    def __exit__(self, *_: object) -> None:
         self.close()

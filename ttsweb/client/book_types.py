@@ -13,6 +13,31 @@ BookFileKind = Literal[
 ]
 
 
+class _Failing(TypedDict):
+    error_code: str
+    error_message: str
+
+
+class _Rendering(TypedDict):
+    share: float
+    segments_total: int
+    segments_done: int
+    segments_failed: int
+    takes_rendered: int
+    takes_reused: int
+    audio_seconds: float
+    real_time_factor: float | None
+    eta_seconds: int | None
+
+
+class _Proven(TypedDict):
+    spoken_chars: int
+    failed_chars: int
+    open_chars: int
+    short_segments: list[int]
+    is_balanced: bool
+
+
 class Casting(TypedDict, total=False):
     """Who speaks beside the narrator; voices are ids or names."""
 
@@ -40,16 +65,12 @@ class Metadata(TypedDict, total=False):
 
 
 class BookMetadata(TypedDict):
-    """The metadata of a book."""
-
     file: Metadata
     set: Metadata
     shown: Metadata
 
 
 class BookFigures(TypedDict):
-    """Counts of the plan."""
-
     chapters: int
     included: int
     spine_chars: int
@@ -59,8 +80,6 @@ class BookFigures(TypedDict):
 
 
 class PlanChapter(TypedDict):
-    """A chapter of a plan."""
-
     index: int
     id: str
     title: str
@@ -79,8 +98,6 @@ class PlanChapter(TypedDict):
 
 
 class PlanTotals(TypedDict):
-    """Totals of the included chapters."""
-
     chapters: int
     characters: int
     seconds: float
@@ -97,8 +114,6 @@ class PlanLoss(TypedDict):
 
 
 class PlanCompleteness(TypedDict):
-    """What happens to each character of the book, blanks not counted."""
-
     source_chars: int
     spoken: int
     skipped: dict[str, int]
@@ -129,20 +144,16 @@ class PlanCharacter(TypedDict):
     example: str
 
 
-class PlanLanguage(TypedDict):
-    """A language of the spoken text."""
-
-    language: str
-    characters: int
-    share: float
-    voice: str
-
-
 class PlanDialogue(TypedDict):
     """How much of the spoken text was recognised as dialogue."""
 
     characters: int
     share: float
+
+
+class PlanLanguage(PlanDialogue):
+    language: str
+    voice: str
 
 
 class Plan(TypedDict):
@@ -176,7 +187,7 @@ class Plan(TypedDict):
     expected_reused: int | None
 
 
-class ChapterProof(TypedDict):
+class ChapterProof(_Proven):
     """What happened to a chapter's text, in characters without blanks."""
 
     id: str
@@ -184,42 +195,33 @@ class ChapterProof(TypedDict):
     title: str
     source_chars: int
     text_chars: int
-    spoken_chars: int
-    failed_chars: int
-    open_chars: int
     segments: int
-    short_segments: list[int]
-    is_balanced: bool
 
 
-class Proof(TypedDict):
+class Proof(_Proven):
     """What happened to each character of the book."""
 
     spine_chars: int
-    spoken_chars: int
     skipped_chars: int
-    failed_chars: int
-    open_chars: int
     skipped: dict[str, int]
-    is_balanced: bool
     is_complete: bool
-    short_segments: list[int]
     chapters: list[ChapterProof]
 
 
 class ChapterCheck(TypedDict):
-    """One requirement for a chapter's file, and the measured value."""
-
     code: str
     passed: bool
     sentence: str
 
 
-class ChapterReport(TypedDict):
-    """The values measured in a chapter after encoding; levels in dBFS, dBTP and LUFS."""
-
+class MissingChapter(TypedDict):
     index: int
     title: str
+
+
+class ChapterReport(MissingChapter):
+    """The values measured in a chapter after encoding; levels in dBFS, dBTP and LUFS."""
+
     seconds: float
     rms_dbfs: float
     peak_dbfs: float
@@ -235,13 +237,6 @@ class ChapterReport(TypedDict):
     checks: list[ChapterCheck]
 
 
-class MissingChapter(TypedDict):
-    """A chapter that is not in the file."""
-
-    index: int
-    title: str
-
-
 class VoiceLevel(TypedDict):
     """The gain that brings one voice to the narrator's level."""
 
@@ -253,8 +248,6 @@ class VoiceLevel(TypedDict):
 
 
 class BookFileReport(TypedDict):
-    """The values measured in the chapters of the file."""
-
     mastering: dict[str, Any]
     passed: bool
     failed_chapters: list[int]
@@ -269,20 +262,14 @@ class BookFileReport(TypedDict):
     unplaced_segments: NotRequired[int]
 
 
-class BookSample(TypedDict):
-    """The sample of a book."""
-
+class BookSample(_Failing):
     job: str | None
     status: str
     chapter: str
     audio_url: str | None
-    error_code: str
-    error_message: str
 
 
 class SkippedEntry(TypedDict):
-    """An entry that was refused, and the reason."""
-
     index: int
     line: int | None
     attr: str | None
@@ -308,45 +295,28 @@ class BookBatchTotals(_Reported):
     states: dict[str, int]
 
 
-class ReportedBook(_Reported):
-    """What became of one book of a batch that has ended."""
-
+class ReportedBook(_Reported, _Failing):
     index: int
     file: str
     book: str | None
     title: str
     status: str
     real_time_factor: float | None
-    error_code: str
-    error_message: str
 
 
 class BookBatchReport(TypedDict):
-    """The summary of a batch that has ended."""
-
     totals: BookBatchTotals
     books: list[ReportedBook]
     skipped: NotRequired[list[SkippedEntry]]
 
 
-class BookProgress(TypedDict):
-    """How far the job of a book is."""
-
-    share: float
+class BookProgress(_Rendering):
     chapters_total: int
     chapters_done: int
-    segments_total: int
-    segments_done: int
-    segments_failed: int
     segments_cancelled: int
-    takes_rendered: int
-    takes_reused: int
-    audio_seconds: float
-    real_time_factor: float | None
-    eta_seconds: int | None
 
 
-class Book(TypedDict):
+class Book(_Failing):
     """A book and how far it is; `status` is importing, planned, paused, or that of its job."""
 
     id: str
@@ -371,13 +341,11 @@ class Book(TypedDict):
     cover_url: str | None
     start_wanted: bool
     audio_url: str | None
-    error_code: str
-    error_message: str
     created_at: str
     updated_at: str
 
 
-class BookFile(TypedDict):
+class BookFile(_Failing):
     """A file of a book; `status` is queued, claimed, done or failed.
 
     `report` is None until it is done, and not there in lists.
@@ -396,28 +364,15 @@ class BookFile(TypedDict):
     duration_seconds: float
     content_url: str | None
     plot_url: str | None
-    error_code: str
-    error_message: str
     created_at: str
     finished_at: str | None
     report: NotRequired[BookFileReport | None]
 
 
-class BatchProgress(TypedDict):
-    """How far a batch is."""
-
-    share: float
+class BatchProgress(_Rendering):
     books_total: int
     books_ended: int
-    segments_total: int
-    segments_done: int
-    segments_failed: int
-    takes_rendered: int
-    takes_reused: int
-    audio_seconds: float
     expected_seconds: float
-    real_time_factor: float | None
-    eta_seconds: int | None
 
 
 class BookBatch(TypedDict):
@@ -444,7 +399,7 @@ class BookBatch(TypedDict):
     updated_at: str
 
 
-class BookBatchEntry(TypedDict):
+class BookBatchEntry(_Failing):
     """An entry of a batch: what its manifest says, and how far its book is."""
 
     index: int
@@ -460,5 +415,3 @@ class BookBatchEntry(TypedDict):
     stored_bytes: dict[str, int]
     audio_url: str | None
     waits_for: str
-    error_code: str
-    error_message: str

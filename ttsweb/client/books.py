@@ -22,18 +22,21 @@ from ttsweb.client.book_types import (
 from ttsweb.client.http import ConflictError, Event, NotFoundError, follow
 from ttsweb.client.resource import (
     SENDING_SECONDS,
+    FileResource,
     OnBytes,
     PausableResource,
     download,
+    file_part,
     form_of,
     is_id,
     path_of,
+    speakers,
     wait_for,
 )
 from ttsweb.client.types import JOB_FINAL
 
 
-class Books(PausableResource[Book]):
+class Books(PausableResource[Book], FileResource[Book]):
     """The books of the key's user; every method raises `ClientError`s."""
 
     kind = "books"
@@ -61,18 +64,9 @@ class Books(PausableResource[Book]):
         Raises:
             OSError: the file cannot be read.
         """
-        path = Path(file)
-        fields: dict[str, Any] = {"start": start, **options}
-        if voice is not None:
-            fields["voice"] = voice
-        if voices is not None:
-            fields["voices"] = {str(speaker): name for speaker, name in voices.items()}
-        parts = {"data": form_of(fields), "files": {"file": (path.name, path.read_bytes())}}
-        return cast("Book", self._make("/api/v1/books", key=idempotency_key, **parts))
-
-    def list(self) -> Iterator[Book]:
-        """Yield books, newest first."""
-        return self._rows()
+        fields = {"start": start, **options, **speakers(voice, voices)}
+        parts = {"data": form_of(fields), "files": {"file": file_part(file)}}
+        return cast("Book", self._make("books", idempotency_key, **parts))
 
     def plan(self, book_id: str) -> Plan:
         """Return the plan of a book: what is spoken, and what is skipped and why."""
@@ -94,8 +88,7 @@ class Books(PausableResource[Book]):
 
     def start(self, book_id: str, *, voice: str | None = None) -> Book:
         """Have a planned book rendered."""
-        body = {} if voice is None else {"voice": voice}
-        return self._act(book_id, "start", body, repeatable=False)
+        return self._act(book_id, "start", json=speakers(voice, None), repeatable=False)
 
     def approve(self, book_id: str) -> Book:
         """Approve a book's sample, so that its rest is rendered."""
@@ -112,17 +105,6 @@ class Books(PausableResource[Book]):
         """
         return self._download(book_id, "/sample", target, on_bytes)
 
-    def download(self, book_id: str, target: Path | str, on_bytes: OnBytes | None = None) -> Path:
-        """Write the file of a book, all of it or nothing; a broken download is gone on with.
-
-        Raises:
-            ConflictError: book_not_started, book_not_finished.
-            NotFoundError: book_without_audio.
-            DownloadError: the connection broke too often.
-            OSError: the file cannot be written.
-        """
-        return self._download(book_id, "/audio", target, on_bytes)
-
     def wait_planned(self, book_id: str, *, timeout: float | None = None) -> Book:
         """Return a book once it was read, or could not be; it may have been started by then.
 
@@ -132,7 +114,6 @@ class Books(PausableResource[Book]):
         return self._wait(book_id, lambda book: book["status"] != "importing", timeout, None)
 
     def _is_over(self, book: Book) -> bool:
-        """Return whether nothing more happens to a book by itself."""
         if book["job"] is None:
             is_to_start = book["status"] in ("importing", "planned") and book["start_wanted"]
             return not is_to_start
@@ -218,9 +199,9 @@ class Books(PausableResource[Book]):
             lambda _: self.file(book_id, file_id),
             lambda file: file["status"] in FILE_FINAL,
             f"the file {file_id}",
-            timeout=timeout,
-            on_update=on_update,
-            sleep=self._http.sleep,
+            timeout,
+            on_update,
+            self._http.sleep,
         )
 
     def download_file(
@@ -237,7 +218,7 @@ class Books(PausableResource[Book]):
 
     def plot(self, book_id: str, file_id: str) -> str:
         """Return the levels of a file's chapters as SVG."""
-        return self._http.get(_path(book_id, file_id, "/plot")).text
+        return self._http.send("GET", _path(book_id, file_id, "/plot")).text
 
     def delete_file(self, book_id: str, file_id: str) -> None:
         """Delete a file of a book in any state; the book stays as it is."""
@@ -265,9 +246,8 @@ class Books(PausableResource[Book]):
         Raises:
             OSError: the file cannot be read.
         """
-        path = Path(file)
         timeout = max(self._http.timeout, SENDING_SECONDS)
-        files = {"file": (path.name, path.read_bytes())}
+        files = {"file": file_part(file)}
         return self._ask(Book, "PUT", book_id, "/cover", timeout=timeout, files=files)
 
     def download_cover(self, book_id: str, target: Path | str) -> Path:
@@ -327,8 +307,8 @@ class BookBatches(PausableResource[BookBatch]):
         }
         if webhook is not None:
             fields["webhook"] = webhook
-        parts = _parts(fields, entries)
-        return cast("BookBatch", self._make("/api/v1/book-batches", key=idempotency_key, **parts))
+        made = self._make(self.kind, idempotency_key, **_parts(fields, entries))
+        return cast("BookBatch", made)
 
     def add(
         self,
@@ -352,10 +332,9 @@ class BookBatches(PausableResource[BookBatch]):
             ConflictError: entry_has_file, it is there already; book_batch_closed.
             OSError: the file cannot be read.
         """
-        path = Path(file)
         data = {"book_batch": batch_id, **({"entry": entry} if entry is not None else {})}
-        parts = {"data": data, "files": {"file": (path.name, path.read_bytes())}}
-        return cast("Book", self._make("/api/v1/books", key=None, **parts))
+        made = self._make("books", None, data=data, files={"file": file_part(file)})
+        return cast("Book", made)
 
     def upload_missing(
         self,
@@ -385,10 +364,6 @@ class BookBatches(PausableResource[BookBatch]):
                     raise
         return [name for name in wanted if name not in there]
 
-    def list(self) -> Iterator[BookBatch]:
-        """Yield batches of books, newest first."""
-        return self._rows()
-
     def entries(self, batch_id: str, *, state: str | None = None) -> Iterator[BookBatchEntry]:
         """Yield the entries of a batch in their order; `state` is one or several, by commas."""
         return self._pages(path_of("book-batches", batch_id, "/entries"), state=state)
@@ -411,7 +386,7 @@ class BookBatches(PausableResource[BookBatch]):
 
     def approve(self, batch_id: str, books: Sequence[str] | None = None) -> BookBatch:
         """Approve samples, so that the rest of their books is rendered."""
-        return self._act(batch_id, "approve", {} if books is None else {"books": list(books)})
+        return self._act(batch_id, "approve", json={} if books is None else {"books": list(books)})
 
     def _is_over(self, batch: BookBatch) -> bool:
         return batch["ended_at"] is not None
@@ -422,5 +397,4 @@ def _parts(
 ) -> dict[str, Any]:
     if not isinstance(entries, (Path, str)):
         return {"json": {**fields, "entries": [dict(one) for one in entries]}}
-    path = Path(entries)
-    return {"data": form_of(fields), "files": {"manifest": (path.name, path.read_bytes())}}
+    return {"data": form_of(fields), "files": {"manifest": file_part(entries)}}

@@ -6,7 +6,6 @@ import datetime as dt
 import json
 import math
 import random
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -93,15 +92,10 @@ class ServerError(ApiError):
 
 
 _CLASSES: dict[int, type[ApiError]] = {
-    400: InvalidRequestError,
-    401: AuthenticationError,
-    403: AuthenticationError,
-    404: NotFoundError,
+    **dict.fromkeys((400, 413, 415, 422), InvalidRequestError),
+    **dict.fromkeys((401, 403), AuthenticationError),
+    **dict.fromkeys((404, 410), NotFoundError),
     409: ConflictError,
-    410: NotFoundError,
-    413: InvalidRequestError,
-    415: InvalidRequestError,
-    422: InvalidRequestError,
     429: TooManyRequestsError,
 }
 
@@ -111,34 +105,22 @@ def error_of(response: httpx.Response) -> ApiError:
     status = response.status_code
     kind = _CLASSES.get(status, ServerError if status >= 500 else ApiError)
     after = retry_after_of(response)
-    problem = _problem_of(response)
-    if problem is not None:
-        errors = problem.get("errors")
-        return kind(
-            status,
-            str(problem["code"]),
-            str(problem.get("detail") or problem["code"]),
-            errors=errors if isinstance(errors, list) else (),
-            retry_after=after,
-        )
+    try:
+        problem = response.json()
+    except ValueError:
+        problem = None
+    if isinstance(problem, dict) and "code" in problem:
+        code, errors = str(problem["code"]), problem.get("errors")
+        errors = errors if isinstance(errors, list) else ()
+        detail = str(problem.get("detail") or code)
+        return kind(status, code, detail, errors=errors, retry_after=after)
     if response.is_redirect:
         target = response.headers.get("Location", "another address")
         return kind(status, "redirected", f"The server redirects to {target}; use that address.")
-    return kind(
-        status,
-        f"http_{status}",
-        f"{response.url.copy_with(query=None)} answered {_plain(response)}.",
-        retry_after=after,
-    )
-
-
-def not_our_answer(response: httpx.Response) -> ApiError:
-    """Return the error of an answer that is no JSON, such as another program's page."""
-    return ApiError(
-        response.status_code,
-        "not_ttsweb",
-        f"The server at {response.url.copy_with(query=None)} is not ttsweb; check the address.",
-    )
+    phrase = HTTPStatus(status).phrase if status in set(HTTPStatus) else ""
+    where = response.url.copy_with(query=None)
+    detail = f"{where} answered {status} {phrase}".rstrip() + "."
+    return kind(status, f"http_{status}", detail, retry_after=after)
 
 
 def retry_after_of(response: httpx.Response) -> float | None:
@@ -157,21 +139,6 @@ def retry_after_of(response: httpx.Response) -> float | None:
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
-def _problem_of(response: httpx.Response) -> dict[str, Any] | None:
-    try:
-        body = response.json()
-    except ValueError:
-        return None
-    return body if isinstance(body, dict) and "code" in body else None
-
-
-def _plain(response: httpx.Response) -> str:
-    try:
-        return f"{response.status_code} {HTTPStatus(response.status_code).phrase}"
-    except ValueError:
-        return str(response.status_code)
-
-
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 8.0
 LONGEST_RETRY_AFTER_SECONDS = 120.0  # a server that names more is not waited for
@@ -182,22 +149,9 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Http:
-    """One connection pool to one server."""
-
     def __init__(
-        self,
-        url: str,
-        api_key: str,
-        *,
-        timeout: float,
-        retries: int,
-        sleep: Callable[[float], None] = time.sleep,
+        self, url: str, api_key: str, timeout: float, retries: int, sleep: Callable[[float], None]
     ) -> None:
-        """Check address and key; nothing is sent yet.
-
-        Raises:
-            ClientError: url_invalid or api_key_invalid.
-        """
         import httpx
 
         self.url = _checked_url(url)
@@ -217,22 +171,7 @@ class Http:
         )
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()
-
-    def get(
-        self,
-        path: str,
-        params: Mapping[str, Any] | None = None,
-        *,
-        wait_seconds: float = 0.0,
-        retries: int | None = None,
-    ) -> httpx.Response:
-        """Return the answer to a GET, which the server may keep back for `wait_seconds`."""
-        import httpx
-
-        timeout = httpx.Timeout(self.timeout, read=self.timeout + wait_seconds)
-        return self.send("GET", path, params=params, timeout=timeout, retries=retries)
 
     def send(
         self,
@@ -274,8 +213,8 @@ class Http:
                 if is_last or not _may_repeat(error, repeatable=repeatable):
                     raise self.unreachable(error) from error
             else:
-                after = retry_after_of(response) or 0.0
-                is_passing = _may_pass(response.status_code, repeatable=repeatable)
+                after, status = retry_after_of(response) or 0.0, response.status_code
+                is_passing = status == 429 or (repeatable and status in _GATEWAY)
                 if is_last or not is_passing or after > LONGEST_RETRY_AFTER_SECONDS:
                     raise error_of(response)
                 pause = max(pause, after)
@@ -290,7 +229,7 @@ class Http:
         """
         query = {"limit": PAGE_SIZE, **(params or {})}
         while True:
-            page = read_json(self.get(path, query))
+            page = read_json(self.send("GET", path, params=query))
             yield from page["results"]
             cursor = parse_qs(urlsplit(page.get("next") or "").query).get("cursor")
             if not cursor:
@@ -298,11 +237,9 @@ class Http:
             query["cursor"] = cursor[0]
 
     def unreachable(self, error: Exception) -> ServerUnreachableError:
-        """Return the error of a server that does not answer."""
         reason = str(error).strip() or type(error).__name__
-        return ServerUnreachableError(
-            "server_unreachable", f"No answer from {self.url} ({reason})."
-        )
+        sentence = f"No answer from {self.url} ({reason})."
+        return ServerUnreachableError("server_unreachable", sentence)
 
 
 def pause_before(attempt: int) -> float:
@@ -319,20 +256,16 @@ def read_json(response: httpx.Response) -> Any:
     """
     try:
         found = response.json()
-    except ValueError as error:
-        raise not_our_answer(response) from error
+    except ValueError:  # such as another program's page
+        found = None
     if not isinstance(found, dict):
-        raise not_our_answer(response)
+        where = response.url.copy_with(query=None)
+        sentence = f"The server at {where} is not ttsweb; check the address."
+        raise ApiError(response.status_code, "not_ttsweb", sentence)
     return found
 
 
-def _may_pass(status: int, *, repeatable: bool) -> bool:
-    """Say whether another try may do better; a 429 was surely not acted on."""
-    return status == 429 or (repeatable and status in _GATEWAY)
-
-
 def _may_repeat(error: httpx.RequestError, *, repeatable: bool) -> bool:
-    """Say whether another try may do better, and does no harm if the first one arrived."""
     import httpx
 
     if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)):
@@ -348,15 +281,13 @@ def _checked_url(url: str) -> str:
         parts = httpx.URL(url.strip())
     except httpx.InvalidURL:
         parts = httpx.URL()
+    wrong = ""
     if parts.scheme not in ("http", "https") or not parts.host:
-        raise ClientError(
-            "url_invalid",
-            f"{url!r} is not an address; expected for example https://tts.example.org.",
-        )
-    if parts.userinfo or parts.query or parts.fragment:
-        raise ClientError(
-            "url_invalid", "The server's address must have no user name, no ? and no #."
-        )
+        wrong = f"{url!r} is not an address; expected for example https://tts.example.org."
+    elif parts.userinfo or parts.query or parts.fragment:
+        wrong = "The server's address must have no user name, no ? and no #."
+    if wrong:
+        raise ClientError("url_invalid", wrong)
     return str(parts).rstrip("/")
 
 

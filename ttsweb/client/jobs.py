@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any, Unpack, cast
 
 from ttsweb.client.http import Http, NotFoundError, VoiceFailedError, read_json
-from ttsweb.client.resource import OnBytes, Resource, StoppableResource, form_of, is_id, path_of
+from ttsweb.client.resource import (
+    FileResource,
+    OnBytes,
+    Resource,
+    file_part,
+    form_of,
+    is_id,
+    path_of,
+    speakers,
+)
 from ttsweb.client.types import (
     VOICE_FINAL,
     Approvals,
@@ -33,10 +42,6 @@ class Voices(Resource[Voice]):
 
     kind = "voices"
     final = VOICE_FINAL
-
-    def list(self) -> Iterator[Voice]:
-        """Yield all voices, newest first."""
-        return self._rows()
 
     def find(self, name_or_id: str) -> Voice:
         """Return a voice by its id, or by its name in whatever case, as the server takes it.
@@ -79,23 +84,14 @@ class Voices(Resource[Voice]):
             "transcript": [clip.transcript for clip in clips],
             "description": description,
             "language": language,
-            "shared": "true" if shared else "false",
-            "cache_codes": "true" if cache_codes else "false",
+            "shared": json.dumps(shared),
+            "cache_codes": json.dumps(cache_codes),
         }
         found = self._read("POST", "/api/v1/voices", data=data, files=files, repeatable=False)
         return cast("Voice", found)
 
-    def export(
-        self,
-        voice_id: str,
-        target: Path,
-        *,
-        on_bytes: Callable[[int, int | None], None] | None = None,
-    ) -> Path:
+    def export(self, voice_id: str, target: Path, *, on_bytes: OnBytes | None = None) -> Path:
         """Write a voice as one archive, with its clips, transcripts, codes and consent.
-
-        Args:
-            on_bytes: called with the bytes that are there and those of the whole, None if unknown.
 
         Raises:
             DownloadError: several tries in a row brought nothing.
@@ -112,7 +108,7 @@ class Voices(Resource[Voice]):
         Raises:
             OSError: the file cannot be read.
         """
-        data = {"shared": "true" if shared else "false"} | ({"name": name} if name else {})
+        data = form_of({"shared": shared, **({"name": name} if name else {})})
         with archive.open("rb") as file:
             found = self._read(
                 "POST",
@@ -153,7 +149,7 @@ def _listing(names: Sequence[str]) -> str:
     return f"There are: {', '.join(sorted(names)[:NAMES_LISTED])}{more}."
 
 
-class Jobs(StoppableResource[Job]):
+class Jobs(FileResource[Job]):
     """The jobs of the key's user; every method raises `ClientError`s."""
 
     kind = "jobs"
@@ -178,18 +174,14 @@ class Jobs(StoppableResource[Job]):
             voice, reference: those of speaker 0, who has one of the two.
             voices, references: those of several, by the numbers of `<|speaker:N|>` in the text.
         """
-        fields: dict[str, Any] = {"text": text, **options}
-        if voice is not None:
-            fields["voice"] = voice
-        if voices is not None:
-            fields["voices"] = {str(speaker): name for speaker, name in voices.items()}
+        fields: dict[str, Any] = {"text": text, **options, **speakers(voice, voices)}
         if references is not None:
             fields["references"] = {str(n): _inline(clip) for n, clip in references.items()}
         parts: dict[str, Any] = {"json": fields}
         if reference is not None:
             fields["reference_text"] = reference.transcript
             parts = {"data": form_of(fields), "files": {"reference_audio": reference.read()}}
-        return cast("Job", self._make("/api/v1/jobs", key=idempotency_key, **parts))
+        return cast("Job", self._make("jobs", idempotency_key, **parts))
 
     def list(
         self,
@@ -222,22 +214,12 @@ class Jobs(StoppableResource[Job]):
         """
         return self._ask(Job, "PATCH", job_id, json=dict(changes))
 
-    def download(self, job_id: str, target: Path | str, on_bytes: OnBytes | None = None) -> Path:
-        """Write a job's file, all of it or nothing; a broken download is gone on with.
 
-        Raises:
-            ConflictError: job_not_finished.
-            NotFoundError: job_without_audio, it failed or was cancelled.
-            DownloadError: the connection broke too often.
-            OSError: the file cannot be written.
-        """
-        return self._download(job_id, "/audio", target, on_bytes)
-
-
-class Batches(StoppableResource[Batch]):
+class Batches(FileResource[Batch]):
     """The batches of the key's user; every method raises `ClientError`s."""
 
     kind = "batches"
+    file_path = "/results"
 
     def submit(
         self,
@@ -261,18 +243,15 @@ class Batches(StoppableResource[Batch]):
             InvalidRequestError: `batch_items_invalid`, its `errors` name lines or items.
             OSError: the file cannot be read.
         """
-        chosen: dict[str, Any] = {**(defaults or {})}
-        if voice is not None:
-            chosen["voice"] = voice
+        chosen = {**(defaults or {}), **speakers(voice, None)}
         if isinstance(items, (Path, str)):
-            path = Path(items)
             parts: dict[str, Any] = {
                 "data": {**options, "defaults": json.dumps(chosen)},
-                "files": {"file": (path.name, path.read_bytes(), "application/jsonl")},
+                "files": {"file": file_part(items, "application/jsonl")},
             }
         else:
             parts = {"json": {**options, "items": list(items), "defaults": chosen}}
-        return cast("Batch", self._make("/api/v1/batches", key=idempotency_key, **parts))
+        return cast("Batch", self._make("batches", idempotency_key, **parts))
 
     def list(self, *, status: str | None = None) -> Iterator[Batch]:
         """Yield batches, newest first; `status` is one or several, by commas."""
@@ -282,23 +261,11 @@ class Batches(StoppableResource[Batch]):
         """Yield the items of a batch in their order; `status` is one or several, by commas."""
         return self._pages(path_of("batches", batch_id, "/items"), status=status)
 
-    def download(self, batch_id: str, target: Path | str, on_bytes: OnBytes | None = None) -> Path:
-        """Write the zip of a batch, all of it or nothing; a broken download is gone on with.
-
-        Raises:
-            ConflictError: batch_not_finished.
-            NotFoundError: batch_without_results, nothing of it was rendered or it was cancelled.
-            DownloadError: the connection broke too often.
-            OSError: the file cannot be written.
-        """
-        return self._download(batch_id, "/results", target, on_bytes)
-
 
 class Review:
     """The review list of the key's user; every method raises `ClientError`s."""
 
     def __init__(self, http: Http) -> None:
-        """Use a connection pool; `Client` makes this."""
         self._http = http
 
     def list(
@@ -332,7 +299,7 @@ class Review:
 
     def get(self, segment_id: int) -> ReviewItem:
         """Return a segment, whether or not it is listed for review."""
-        return cast("ReviewItem", read_json(self._http.get(f"/api/v1/review/{int(segment_id)}")))
+        return cast("ReviewItem", self._read("GET", f"/{int(segment_id)}"))
 
     def approve(self, segment_id: int, take: str) -> ReviewItem:
         """Approve the take that was listened to; once more it changes nothing.
@@ -341,19 +308,19 @@ class Review:
             ConflictError: take_changed, the segment keeps another one by now; segment_unfinished,
                 segment_without_audio, job_cancelled.
         """
-        path = f"/api/v1/review/{int(segment_id)}/approve"
-        answer = self._http.send("POST", path, json={"take": take})
-        return cast("ReviewItem", read_json(answer))
+        answer = self._read("POST", f"/{int(segment_id)}/approve", json={"take": take})
+        return cast("ReviewItem", answer)
 
     def approve_all(self, takes: Mapping[int, str]) -> Approvals:
         """Approve up to 200 takes, by segment; what cannot be is in `refused`."""
         body = {"takes": [{"segment": segment, "take": take} for segment, take in takes.items()]}
-        answer = self._http.send("POST", "/api/v1/review/approve", json=body)
-        return cast("Approvals", read_json(answer))
+        return cast("Approvals", self._read("POST", "/approve", json=body))
+
+    def _read(self, method: str, rest: str, **parts: Any) -> Any:
+        return read_json(self._http.send(method, f"/api/v1/review{rest}", **parts))
 
 
 def _inline(clip: Clip) -> dict[str, str]:
-    """Return a clip as JSON has it."""
     _, content = clip.read()
     audio = f"data:application/octet-stream;base64,{base64.b64encode(content).decode()}"
     return {"audio": audio, "text": clip.transcript}

@@ -135,7 +135,6 @@ def _part_for(target: Path, response: httpx.Response) -> Path:
 
 
 def _extent(response: httpx.Response) -> tuple[int, int | None]:
-    """Return where the bytes of an answer begin, and the size of the whole file."""
     if response.status_code == 206:
         found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
         if found is None:
@@ -174,12 +173,14 @@ class Resource(Generic[Row]):
     keeps_back = True
 
     def __init__(self, http: Http) -> None:
-        """Use a connection pool; `Client` makes this."""
         self._http = http
 
     def get(self, row_id: str, /) -> Row:
-        """Return one."""
         return cast("Row", self._read("GET", path_of(self.kind, row_id)))
+
+    def list(self) -> Iterator[Row]:
+        """Yield all, newest first."""
+        return self._rows()
 
     def delete(self, row_id: str, /) -> None:
         """Delete one in any state, with what belongs to it and all files."""
@@ -189,9 +190,12 @@ class Resource(Generic[Row]):
         """Return one once it has ended or about so many seconds are over."""
         if not self.keeps_back:
             return self.get(row_id)
+        import httpx
+
         started, path = time.monotonic(), path_of(self.kind, row_id)
         wait = {"wait": f"{seconds:.3f}"}
-        answer = self._http.get(path, wait, wait_seconds=seconds, retries=WAIT_RETRIES)
+        timeout = httpx.Timeout(self._http.timeout, read=self._http.timeout + seconds)
+        answer = self._http.send("GET", path, params=wait, timeout=timeout, retries=WAIT_RETRIES)
         row = cast("Row", read_json(answer))
         if not self._is_over(row):
             # A server with too many waiting polls answers at once.
@@ -225,56 +229,31 @@ class Resource(Generic[Row]):
         on_update: Callable[[Row], None] | None,
     ) -> Row:
         what = f"the {noun_of(self.kind)} {row_id}"
+        sleep = None if self.keeps_back else self._http.sleep
         return wait_for(
-            lambda seconds: self.poll(row_id, seconds),
-            is_over,
-            what,
-            timeout=timeout,
-            on_update=on_update,
-            sleep=None if self.keeps_back else self._http.sleep,
+            lambda seconds: self.poll(row_id, seconds), is_over, what, timeout, on_update, sleep
         )
 
     def _is_over(self, row: Row) -> bool:
-        found = cast("Mapping[str, Any]", row)
-        return found["status"] in self.final
+        return cast("Mapping[str, Any]", row)["status"] in self.final
 
-    def _read(self, method: str, path: str, *, repeatable: bool = True, **parts: Any) -> Any:
-        """Send a request and return the object that the answer holds."""
-        return read_json(self._http.send(method, path, repeatable=repeatable, **parts))
+    def _read(self, method: str, path: str, **parts: Any) -> Any:
+        return read_json(self._http.send(method, path, **parts))
 
     def _ask(
-        self,
-        shape: type[Shape],
-        method: str,
-        row_id: str,
-        rest: str = "",
-        *,
-        repeatable: bool = True,
-        **parts: Any,
+        self, shape: type[Shape], method: str, row_id: str, rest: str = "", **parts: Any
     ) -> Shape:
-        """Send a request of one row; the answer's object has the shape."""
-        path = path_of(self.kind, row_id, rest)
-        found: Shape = self._read(method, path, repeatable=repeatable, **parts)
+        found: Shape = self._read(method, path_of(self.kind, row_id, rest), **parts)
         return found
 
-    def _act(
-        self,
-        row_id: str,
-        action: str,
-        body: Mapping[str, Any] | None = None,
-        *,
-        repeatable: bool = True,
-    ) -> Row:
-        """Send an action, which answers with the row."""
-        parts: dict[str, Any] = {} if body is None else {"json": dict(body)}
-        path = path_of(self.kind, row_id, f"/{action}")
-        return cast("Row", self._read("POST", path, repeatable=repeatable, **parts))
+    def _act(self, row_id: str, action: str, **parts: Any) -> Row:
+        return cast("Row", self._read("POST", path_of(self.kind, row_id, f"/{action}"), **parts))
 
-    def _make(self, path: str, *, key: str | None, **parts: Any) -> Any:
-        """Send what makes something, once however often it arrives, with time for a large body."""
+    def _make(self, kind: str, key: str | None, **parts: Any) -> Any:
+        """Send what makes a row, once however often it arrives, with time for a large body."""
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
         timeout = max(self._http.timeout, SENDING_SECONDS)
-        return self._read("POST", path, headers=headers, timeout=timeout, **parts)
+        return self._read("POST", f"/api/v1/{kind}", headers=headers, timeout=timeout, **parts)
 
     def _pages(self, path: str, **given: Any) -> Iterator[Any]:
         """Yield the items of a list; what is None asks for nothing."""
@@ -302,6 +281,30 @@ class StoppableResource(Resource[Row]):
         return self._act(row_id, "retry", repeatable=False)
 
 
+class FileResource(StoppableResource[Row]):
+    """Rows whose work becomes a file.
+
+    Attributes:
+        file_path: where it is, below the address of a row.
+    """
+
+    file_path = "/audio"
+
+    def download(self, row_id: str, target: Path | str, on_bytes: OnBytes | None = None) -> Path:
+        """Write the file of one, all of it or nothing; a broken download is gone on with.
+
+        Args:
+            on_bytes: called with the bytes that are there and those of the whole, None if unknown.
+
+        Raises:
+            ConflictError: its code ends in `_not_finished` or `_not_started`.
+            NotFoundError: `…_without_audio` or `…_without_results`: it failed or was cancelled.
+            DownloadError: the connection broke too often.
+            OSError: the file cannot be written.
+        """
+        return self._download(row_id, self.file_path, target, on_bytes)
+
+
 class PausableResource(StoppableResource[Row]):
     """Rows whose work can also be held up, and whose samples are approved."""
 
@@ -319,17 +322,16 @@ class PausableResource(StoppableResource[Row]):
         Raises:
             ConflictError: job_ended.
         """
-        return self._act(row_id, "priority", {"priority": priority})
+        return self._act(row_id, "priority", json={"priority": priority})
 
 
 def wait_for(
     poll: Callable[[float], Row],
     is_over: Callable[[Row], bool],
     what: str,
-    *,
     timeout: float | None,
     on_update: Callable[[Row], None] | None,
-    sleep: Callable[[float], None] | None = None,
+    sleep: Callable[[float], None] | None,
 ) -> Row:
     """Poll until the end; `on_update` is called about once a second, `what` names it in the error.
 
@@ -389,6 +391,24 @@ def _within(deadline: float | None, seconds: float, what: str) -> float:
             "wait_timeout", f"Waiting for {what} timed out; try again, or allow more time."
         )
     return min(seconds, left)
+
+
+def speakers(voice: str | None, voices: Mapping[int, str] | None) -> dict[str, Any]:
+    """Return the fields of who speaks, as far as they are given."""
+    found: dict[str, Any] = {} if voice is None else {"voice": voice}
+    if voices is not None:
+        found["voices"] = {str(speaker): name for speaker, name in voices.items()}
+    return found
+
+
+def file_part(file: Path | str, *media_type: str) -> tuple[Any, ...]:
+    """Return a file as httpx sends one.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    path = Path(file)
+    return (path.name, path.read_bytes(), *media_type)
 
 
 def form_of(fields: Mapping[str, Any]) -> dict[str, str]:

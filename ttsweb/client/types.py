@@ -13,6 +13,18 @@ VOICE_FINAL: frozenset[str] = frozenset({"ready", "failed"})
 JOB_WITH_AUDIO: frozenset[str] = frozenset({"succeeded", "partial"})
 
 
+class _Failing(TypedDict):
+    error_code: str
+    error_message: str
+
+
+class _Encoding(_Failing):
+    warnings: list[VoiceWarning]
+    frames: int
+    codec_fingerprint: str
+    created_at: str
+
+
 class JobVoice(TypedDict):
     """The voice that speaks in a job; id and name are None for a clip that came with it."""
 
@@ -49,7 +61,7 @@ class LexiconEntry(TypedDict):
     language: NotRequired[str]
 
 
-class Job(TypedDict):
+class Job(_Failing):
     """A job and how far it is.
 
     `file`, `text` and `lexicon` are there where one job was asked for, not in lists.
@@ -72,8 +84,6 @@ class Job(TypedDict):
     takes_reused: int
     audio_url: str | None
     audio_seconds: float
-    error_code: str
-    error_message: str
     cancel_requested: bool
     text_start: str
     voices: list[JobVoice]
@@ -148,33 +158,26 @@ class JobOptions(TypedDict, total=False):
 
 
 class TakeMeasure(TypedDict):
-    """One value that was measured in a take, and its limit."""
-
     name: str
     value: float
     limit: float
 
 
 class TakeQuality(TypedDict):
-    """The result of a take's quality check."""
-
     score: float | None
     flags: list[str]
     measures: list[TakeMeasure]
 
 
-class Candidate(TypedDict):
+class Candidate(TakeQuality):
     """One of several takes of a segment, and the result of its quality check."""
 
-    score: float | None
-    flags: list[str]
-    measures: list[TakeMeasure]
     take: str
     seed: int
     seconds: float
 
 
-class Segment(TypedDict):
+class Segment(_Failing):
     """One segment of a job; frames, audio_seconds and finish_reason are None until rendered."""
 
     id: int
@@ -189,8 +192,6 @@ class Segment(TypedDict):
     retakes: int
     quality: TakeQuality | None
     candidates: list[Candidate]
-    error_code: str
-    error_message: str
     frames: int | None
     audio_seconds: float | None
     finish_reason: str | None
@@ -199,8 +200,6 @@ class Segment(TypedDict):
 
 
 class VoiceWarning(TypedDict):
-    """Properties of a usable clip that lower the quality."""
-
     code: str
     message: str
 
@@ -216,22 +215,16 @@ class VoiceClip(TypedDict):
     measures: dict[str, Any]
 
 
-class VoiceVersion(TypedDict):
+class VoiceVersion(_Encoding):
     """One version of a voice, and the state of its encoding."""
 
     id: str
     number: int
     status: str
-    error_code: str
-    error_message: str
-    warnings: list[VoiceWarning]
-    frames: int
-    codec_fingerprint: str
-    created_at: str
     encoded_at: str | None
 
 
-class Voice(TypedDict):
+class Voice(_Encoding):
     """A voice; status, errors, warnings, frames and clips are those of its newest version."""
 
     id: str
@@ -241,11 +234,6 @@ class Voice(TypedDict):
     owner: str | None
     shared: bool
     status: Literal["pending", "encoding", "ready", "failed"]
-    error_code: str
-    error_message: str
-    warnings: list[VoiceWarning]
-    frames: int
-    codec_fingerprint: str
     version: int
     clips: list[VoiceClip]
     audio_url: str
@@ -256,12 +244,11 @@ class Voice(TypedDict):
     consent_at: str
     consent_withdrawn_at: str | None
     versions: list[VoiceVersion]
-    created_at: str
     updated_at: str
     last_used_at: str | None
 
 
-class Batch(TypedDict):
+class Batch(_Failing):
     """A batch and how far it is; `counts` has the number of items in each state."""
 
     id: str
@@ -272,8 +259,6 @@ class Batch(TypedDict):
     audio_seconds: float
     eta_seconds: float | None
     results_url: str | None
-    error_code: str
-    error_message: str
     cancel_requested: bool
     priority: str
     webhook: str
@@ -303,43 +288,31 @@ class Item(Job):
 
 
 class ReviewFlag(TypedDict):
-    """One flag of a take, and what it means."""
-
     name: str
     sentence: str
 
 
-class ReviewTake(TypedDict):
+class ReviewTake(Candidate):
     """One take of a segment; `heard` is what a transcriber heard, None where none listened."""
 
-    take: str
-    seed: int
-    seconds: float
-    score: float | None
-    flags: list[str]
-    measures: list[TakeMeasure]
     is_kept: bool
     heard: str | None
     audio_url: str
 
 
 class ReviewChapter(TypedDict):
-    """The chapter of a segment."""
-
     index: int
     title: str
 
 
 class ReviewNeighbour(TypedDict):
-    """A segment before or after the reviewed one."""
-
     id: int
     index: int
     text: str
     audio_url: str | None
 
 
-class ReviewItem(TypedDict):
+class ReviewItem(_Failing):
     """A segment to be judged; `take` is the one that it keeps, None where it failed."""
 
     id: int
@@ -356,8 +329,6 @@ class ReviewItem(TypedDict):
     score: float | None
     flags: list[ReviewFlag]
     approved: bool
-    error_code: str
-    error_message: str
     take: str | None
     takes: list[ReviewTake]
     before: list[ReviewNeighbour]
@@ -365,16 +336,12 @@ class ReviewItem(TypedDict):
 
 
 class RefusedApproval(TypedDict):
-    """A segment that was not approved, and the reason."""
-
     segment: int
     code: str
     detail: str
 
 
 class Approvals(TypedDict):
-    """What came of many approvals."""
-
     approved: list[int]
     refused: list[RefusedApproval]
 

@@ -126,17 +126,14 @@ class Output:
     """A stream to which whole lines are written; what is no line break's end gets one."""
 
     def __init__(self, stream: TextIO, style: Callable[[str], str] = str) -> None:
-        """Wrap a stream; `style` colours each text where a person looks at it."""
         self._stream, self.style = stream, style
 
     def __getattr__(self, name: str) -> Any:
-        """Be the stream in everything else."""
         return getattr(self._stream, name)
 
     def write(
         self, text: str = "", style: Callable[[str], str] | None = None, ending: str = "\n"
     ) -> None:
-        """Write a text, and the line's end unless it has one."""
         line = text if text.endswith(ending) else text + ending
         self._stream.write((style or self.style)(line))
 
@@ -145,18 +142,15 @@ class CommandParser(ArgumentParser):
     """A parser whose error is a CommandError when the command is called from code."""
 
     def __init__(self, *, called_from_command_line: bool = False, **options: Any) -> None:
-        """Take argparse's own options beside ours."""
         self.called_from_command_line = called_from_command_line
         super().__init__(**options)
 
     def error(self, message: str) -> Any:
-        """Print the usage and exit with code 2, or raise."""
         if self.called_from_command_line:
             super().error(message)
         raise CommandError(f"Error: {message}")
 
     def add_subparsers(self, **options: Any) -> Any:
-        """Let the parsers of actions end as this one does."""
         parser_class = options.pop("parser_class", CommandParser)
         options["parser_class"] = partial(
             parser_class, called_from_command_line=self.called_from_command_line
@@ -186,11 +180,9 @@ class CommonLast(HelpFormatter):
     def add_usage(
         self, usage: str | None, actions: Iterable[Action], groups: Any, prefix: str | None = None
     ) -> None:
-        """Add the line of usage."""
         super().add_usage(usage, self._sorted(actions), groups, prefix)
 
     def add_arguments(self, actions: Iterable[Action]) -> None:
-        """Add a group of arguments."""
         super().add_arguments(self._sorted(actions))
 
 
@@ -214,7 +206,6 @@ class BaseCommand:
     base_stealth_options = ("stderr", "stdout")  # `call_command` takes these
 
     def __init__(self, stdout: TextIO | None = None, stderr: TextIO | None = None) -> None:
-        """Write to the given streams, else to the standard ones."""
         self.stdout = Output(stdout or sys.stdout)
         self.stderr = Output(stderr or sys.stderr)
         self.is_command_line = False
@@ -224,12 +215,10 @@ class BaseCommand:
         """Declare the command's own arguments."""
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Load what does the command's work, and do it."""
         module, _, function = self.work.partition(":")
         getattr(import_module(module), function)(self, options)
 
     def create_parser(self, program: str, name: str, **options: Any) -> CommandParser:
-        """Return the parser of this command."""
         parser = CommandParser(
             prog=f"{os.path.basename(program)} {name}",  # noqa: PTH119  # "" has no Path name
             description=self.help or None,
@@ -243,7 +232,6 @@ class BaseCommand:
         return parser
 
     def print_help(self, program: str, name: str) -> None:
-        """Print what --help prints."""
         self.create_parser(program, name).print_help()
 
     def run_from_argv(self, argv: list[str]) -> None:
@@ -344,7 +332,6 @@ def _add_common_arguments(parser: CommandParser) -> None:
 
 
 def set_up_django() -> None:
-    """Load the settings and the apps, once."""
     import django
     from django.apps import apps
 

@@ -63,7 +63,6 @@ def _add_flag(parser: ArgumentParser, one: Option) -> None:
 
 
 def _reader(one: Option) -> Callable[[str], Any]:
-    """Return what reads an option's word."""
     if isinstance(one.value, Limits):
         return bit_rate if one.name == "bit_rate" else int if one.value.whole else float
     readers: dict[Any, Callable[[str], Any]] = {
@@ -97,13 +96,11 @@ def options_of(chosen: Namespace) -> dict[str, Any]:
 
 
 def speaker_voice(text: str) -> tuple[int, str]:
-    """Return a speaker's number and the name of its voice; without a number it is speaker 0."""
     match = _VOICE.fullmatch(text)
     return (int(match[1]), match[2]) if match else (0, text)
 
 
 def pause(text: str) -> tuple[str, int]:
-    """Return a pause's name and its length in ms."""
     match = _PAUSE.fullmatch(text)
     if match is None or match[1] not in BOOK_PAUSE_NAMES:
         raise ArgumentTypeError(
@@ -114,7 +111,6 @@ def pause(text: str) -> tuple[str, int]:
 
 
 def bit_rate(text: str) -> int:
-    """Return bits per second; 64k is 64000."""
     match = _BIT_RATE.fullmatch(text)
     if match is None:
         raise ArgumentTypeError(f"{text!r} is not a bit rate; expected for example 64k or 64000")
@@ -128,7 +124,6 @@ def moment_or_duration(text: str) -> str | float:
 
 
 def retention(text: str) -> int | str:
-    """Return whole seconds, or `forever`."""
     match = _DURATION.fullmatch(text)
     if match is None and text != "forever":
         raise ArgumentTypeError(
@@ -147,7 +142,6 @@ _FLAGS = {
 
 
 def add_casting_arguments(parser: ArgumentParser) -> None:
-    """Take who speaks beside the narrator, and the credits."""
     group = parser.add_argument_group("voices of a book, and its credits")
     group.add_argument(
         "--dialogue-voice",
@@ -202,7 +196,6 @@ def casting_options_of(chosen: Namespace) -> dict[str, Any]:
 
 
 def casting_flags_of(chosen: Namespace) -> list[str]:
-    """Return those of these arguments that were given."""
     return [flag for name, flag in _FLAGS.items() if getattr(chosen, name) not in (None, [])]
 
 

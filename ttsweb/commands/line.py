@@ -102,7 +102,6 @@ def _read_arguments(argv: list[str]) -> None:
 
 
 def _names_in(package: str, *rest: str) -> list[str]:
-    """Return the names of the commands below a package that is not imported for that."""
     spec = find_spec(package)
     folders = (spec and spec.submodule_search_locations) or []
     paths = [str(Path(folder, *rest, FOLDER)) for folder in folders]
@@ -110,7 +109,6 @@ def _names_in(package: str, *rest: str) -> list[str]:
 
 
 def _list_of(names: dict[str, str], program: str) -> Iterator[str]:
-    """Yield the lines of `help`, in the words of Django."""
     yield f"\nType '{program} help <subcommand>' for help on a specific subcommand."
     yield "\nAvailable subcommands:"
     for app in sorted(set(names.values())):

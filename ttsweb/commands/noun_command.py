@@ -25,22 +25,18 @@ Actions = Mapping[str, Action]
 
 
 def argument(*names: str, **options: Any) -> Argument:
-    """Return what `ArgumentParser.add_argument` takes."""
     return names, options
 
 
 def action(help_text: str, *arguments: Argument) -> Action:
-    """Return an action's help and its arguments."""
     return help_text, arguments
 
 
 def follow(help_text: str) -> Argument:
-    """Return the flag that waits for an end."""
     return argument("--follow", action="store_true", help=help_text)
 
 
 def each(help_text: str) -> Action:
-    """Return an action that does the same to several rows."""
     return action(help_text, argument("ids", nargs="+", metavar="id"))
 
 
@@ -87,7 +83,6 @@ class NounCommand(RemoteCommand):
     lines: ClassVar[Cells]
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Declare one parser for each action."""
         parsers = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
         for name, (help_text, arguments) in self.actions.items():
             of_action = parsers.add_parser(name, help=help_text)
@@ -95,21 +90,17 @@ class NounCommand(RemoteCommand):
                 of_action.add_argument(*names, **options)
 
     def run(self, client: Client, chosen: Namespace) -> None:
-        """Do the action."""
         getattr(self, f"do_{chosen.action}", self.do_each)(client, chosen)
 
     def do_ls(self, client: Client, chosen: Namespace) -> None:
-        """Print rows as a table."""
         given = {name: getattr(chosen, name) for name in self.filters}
         rows = self._resource(client).list(**given)
         self.print_rows(self.noun, islice(rows, getattr(chosen, "limit", None)), chosen)
 
     def do_show(self, client: Client, chosen: Namespace) -> None:
-        """Print a row, a value on each line."""
         self.show(self._resource(client).get(chosen.id), chosen)
 
     def do_each(self, client: Client, chosen: Namespace) -> None:
-        """Have the client do the action with each row."""
         act = getattr(self._resource(client), chosen.action)
         self.print_acted([act(one) for one in chosen.ids], chosen)
 
@@ -121,7 +112,6 @@ class NounCommand(RemoteCommand):
             self.tell({"deleted": chosen.ids})
 
     def show(self, row: Row, chosen: Namespace) -> None:
-        """Print a row, a value on each line, or as JSON."""
         if chosen.json:
             self.tell(row)
             return
@@ -144,14 +134,12 @@ class NounCommand(RemoteCommand):
     def print_rows(
         self, name: str, rows: Iterable[Any], chosen: Namespace, columns: Cells | None = None
     ) -> None:
-        """Print rows as a table, or as one JSON object that lists them under a name."""
         if chosen.json:
             self.tell({name: list(rows)})
         else:
             self.print_table(columns or self.columns, rows)
 
     def print_table(self, columns: Cells, rows: Iterable[Any]) -> None:
-        """Print rows as a table."""
         cells = [[_value(cell, row) for cell in columns.values()] for row in rows]
         for line in table(list(columns), cells):
             self.stdout.write(line)
@@ -173,20 +161,16 @@ def _value(cell: str | Callable[[Any], object], row: Row) -> object:
 
 
 def moment_of(name: str) -> Callable[[Row], str]:
-    """Return what reads a moment of a row, to the second."""
     return lambda row: (row[name] or "")[:19].replace("T", " ")
 
 
 def share_of(row: Row) -> str:
-    """Return how much of a row is done; empty before anything is."""
     return f"{row['progress']['share']:.0%}" if row["progress"] is not None else ""
 
 
 def seconds_of(row: Row) -> object:
-    """Return how many seconds of audio a row has; empty for none."""
     return round(row["audio_seconds"], 1) or ""
 
 
 def error_of(row: Row) -> str:
-    """Return code and sentence of a row's error; empty without one."""
     return f"{row['error_code']}: {row['error_message']}" if row["error_code"] else ""

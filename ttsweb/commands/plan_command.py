@@ -95,7 +95,6 @@ def _with_segments(plan: Plan, casting: Casting) -> dict[str, Any]:
 
 
 def count_segments(plan: Plan, chapter: PlannedChapter, casting: Casting) -> int:
-    """Return how many segments a chapter's text is cut into."""
     count = 0
     for passage in passages_of(chapter, casting, speaker_names=plan.rules.speaker_names):
         try:
@@ -108,7 +107,6 @@ def count_segments(plan: Plan, chapter: PlannedChapter, casting: Casting) -> int
 
 
 def lines_of(path: Path, plan: Plan, casting: Casting | None = None) -> Iterator[str]:
-    """Yield the plan as lines for a person."""
     found = _with_segments(plan, casting or Casting())
     by = f" by {', '.join(found['authors'])}" if found["authors"] else ""
     yield one_line(f"{found['title'] or path.name}{by}", _WIDTH)
@@ -149,14 +147,12 @@ def _shown_title(row: dict[str, Any]) -> str:
 
 
 def _wrapped(text: str, *, indent: int) -> list[str]:
-    """Return a text as lines of a terminal's usual width, those after the first indented."""
     return textwrap.wrap(
         text, _WIDTH, subsequent_indent=" " * indent, break_long_words=True, drop_whitespace=True
     )
 
 
 def _cast_lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield who could speak, where that is not the narrator alone."""
     if found["characters"]:
         yield ""
         rows = [

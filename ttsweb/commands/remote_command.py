@@ -69,11 +69,9 @@ class Followed:
 
     @property
     def come_back(self) -> str:
-        """The line that fetches the file later."""
         return f"./tts jobs download {self.job['id']} --follow -o {shlex.quote(str(self.target))}"
 
     def as_object(self) -> dict[str, Any]:
-        """Return what JSON says of it."""
         found: dict[str, Any] = {
             "job": self.job["id"],
             "status": self.job["status"],
@@ -160,7 +158,6 @@ def _wait_ready(client: Client, name: str, tell: Callable[[str], Any]) -> None:
 
 
 def outcome(item: Followed) -> str:
-    """Say what has become of a job."""
     if item.error is not None and not item.is_written:
         return f"{item.error[0]}: {item.error[1]}"
     lost = f"; {item.error[0]}: {item.error[1]}" if item.error is not None else ""
@@ -326,7 +323,6 @@ class RemoteCommand(BaseCommand):
             sys.exit(1)
 
     def tell(self, found: Any) -> None:
-        """Print the one JSON object of this run."""
         self.stdout.write(json.dumps(found))
 
     def note(self, line: str) -> None:
@@ -370,7 +366,6 @@ class RemoteSay(RemoteCommand):
     """Queue a job, wait for it, and write its file; Ctrl-C leaves the job as it is."""
 
     def run(self, client: Client, chosen: Namespace) -> None:
-        """Write the file and say where it is."""
         started = time.monotonic()
         made_format = chosen.format or format_of(chosen.output)
         text = sys.stdin.read() if chosen.text == "-" else chosen.text

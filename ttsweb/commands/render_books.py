@@ -39,7 +39,6 @@ BOOK_SUFFIXES = (".epub", ".docx", ".html", ".htm", ".xhtml", ".pdf", ".txt", ".
 
 
 def add_batch_arguments(parser: ArgumentParser) -> None:
-    """Take a manifest, and what a batch of books is told."""
     group = parser.add_argument_group("many books at once: a folder, or a manifest")
     group.add_argument(
         "--manifest",
@@ -61,7 +60,6 @@ def add_batch_arguments(parser: ArgumentParser) -> None:
 
 
 def is_batch(chosen: Namespace) -> bool:
-    """Say whether many books are asked for."""
     return chosen.manifest is not None or any(path.is_dir() for path in chosen.files)
 
 
@@ -162,12 +160,10 @@ def follow_books(
 
 
 def come_back(batch_id: str, out: Path, layout: str) -> str:
-    """Return the line that follows a batch later."""
     return f"./tts book-batches wait {batch_id} --out {shlex.quote(str(out))} --layout {layout}"
 
 
 def approve_line(batch_id: str) -> str:
-    """Return the lines that hear and approve samples."""
     return (
         f"download them with ./tts book-batches samples {batch_id}, then render the rest "
         f"with ./tts book-batches approve {batch_id}"
@@ -258,7 +254,6 @@ def _send(command: RemoteCommand, client: Client, batch: BookBatch, folder: Path
 
 
 def _same_call() -> str:
-    """Return the line that goes on with what was not sent."""
     return shlex.join(["./tts", *sys.argv[1:]])
 
 
@@ -318,7 +313,6 @@ class BatchFiles:
         self.written: dict[str, list[str]] = self._read_ledger()
 
     def has(self, entry: BookBatchEntry) -> bool:
-        """Return whether an entry's book is there."""
         paths = self.written.get(str(entry["index"]))
         return bool(paths) and all((self._folder / path).is_file() for path in paths or ())
 

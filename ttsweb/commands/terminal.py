@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
-    """Yield the lines of a table; the last column is as long as it is."""
     cells = [list(head), *([one_line(str(cell)) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     for row in cells:
@@ -39,7 +38,6 @@ def one_line(text: str, width: int = 60) -> str:
 
 
 def length(seconds: float) -> str:
-    """Return a length as people say it: seconds, minutes or hours."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
@@ -54,14 +52,12 @@ class Progress:
     """One line per step; on a terminal it is drawn again as the step goes on."""
 
     def __init__(self, stream: TextIO) -> None:
-        """Write to `stream`, usually standard error."""
         self._stream = stream
         self._is_terminal = stream.isatty()
         self._label = ""
         self._drawn = ""
 
     def begin(self, label: str, text: str) -> None:
-        """Start a step and say what is being done."""
         self._label, self._drawn = label, ""
         self._draw(text) if self._is_terminal else self._line(text)
 
@@ -71,7 +67,6 @@ class Progress:
             self._draw(f"{_bar(done, total)} {done}/{total}  {text}" if total else text)
 
     def end(self, text: str) -> None:
-        """Finish the step with its result."""
         if self._is_terminal:
             self._stream.write(_CLEAR_LINE)
         self._line(text)
@@ -108,7 +103,6 @@ class Bars:
     """What all displays of progress share: a spinner, a name, a bar, and columns of their own."""
 
     def __init__(self, stream: TextIO, *columns: ProgressColumn) -> None:
-        """Draw on `stream`, if that is a terminal."""
         from rich.console import Console
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
@@ -124,7 +118,6 @@ class Bars:
         )
 
     def __enter__(self) -> Self:
-        """Begin to draw."""
         self._progress.start()
         return self
 
@@ -134,19 +127,16 @@ class Bars:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Leave the terminal clean for other output."""
         self._progress.stop()
 
 
 def left_in_words(seconds: float | None) -> str:
-    """Say how long something still takes, as the server expects it."""
     if seconds is None:
         return "estimating the time left"
     return f"about {dt.timedelta(seconds=math.ceil(seconds))} left"
 
 
 def text_column(name: str = "text") -> TextColumn:
-    """Return a column that shows a task's field of this name as it is."""
     from rich.progress import TextColumn
 
     return TextColumn(f"{{task.fields[{name}]}}", markup=False)
@@ -160,7 +150,6 @@ class JobBars(Bars):
     """A bar for each job that is being rendered, and one over all where there are several."""
 
     def __init__(self, stream: TextIO, num_jobs: int) -> None:
-        """Draw on `stream`, if that is a terminal."""
         from rich.progress import MofNCompleteColumn
 
         super().__init__(stream, MofNCompleteColumn(), text_column("speed"), text_column("left"))
@@ -195,7 +184,6 @@ class JobBars(Bars):
         )
 
     def end(self, label: str, text: str) -> None:
-        """Say what has become of a job; it is done with."""
         if self._all is not None:
             self._progress.advance(self._all)
         if self.is_drawn:
@@ -203,7 +191,6 @@ class JobBars(Bars):
 
     @property
     def tasks(self) -> list[Task]:
-        """Return the bars that are drawn."""
         return self._progress.tasks
 
     def _add(self, label: str, *, total: int | None = None, speed: str = "") -> TaskID:
@@ -222,7 +209,6 @@ class Speed:
         self._began: tuple[float, float] | None = None  # clock and seconds of audio
 
     def text(self, job: Job) -> str:
-        """Return the speed in words, or where the job waits."""
         if job["status"] == "queued":
             position = job["queue_position"]
             return f"queued, number {position}" if position else "queued"
@@ -241,7 +227,6 @@ class BookBars(Bars):
     """A bar for the chapters of a book and one for its segments."""
 
     def __init__(self, stream: TextIO) -> None:
-        """Draw on `stream`, if that is a terminal."""
         from rich.progress import MofNCompleteColumn
 
         super().__init__(stream, MofNCompleteColumn(), text_column())
@@ -249,7 +234,6 @@ class BookBars(Bars):
         self._segments = self._progress.add_task("segments", total=None, text="")
 
     def show(self, book: Book) -> None:
-        """Draw how far a book is."""
         progress = book["progress"]
         if progress is None:
             self._progress.update(self._chapters, text=book["status"])
@@ -287,14 +271,12 @@ class BatchBar(Bars):
     """One bar over the items of a batch."""
 
     def __init__(self, stream: TextIO) -> None:
-        """Draw on `stream`, if that is a terminal."""
         from rich.progress import MofNCompleteColumn
 
         super().__init__(stream, MofNCompleteColumn(), text_column("audio"), text_column("left"))
         self._task = self._progress.add_task("items", total=None, audio="", left="")
 
     def show(self, batch: Batch) -> None:
-        """Draw how far a batch is."""
         failed = batch["counts"]["failed"]
         text = f"{batch['audio_seconds']:.0f} s of audio" + (f", {failed} failed" if failed else "")
         self._progress.update(
@@ -308,7 +290,6 @@ class BatchBar(Bars):
 
 
 def ended(batch: Batch) -> int:
-    """Return how many items have ended."""
     return sum(batch["counts"][status] for status in JOB_FINAL)
 
 
@@ -320,7 +301,6 @@ class BookBatchBars(Bars):
     """A bar for the batch, and below it those of its books that are rendered now."""
 
     def __init__(self, stream: TextIO) -> None:
-        """Draw on `stream`, if that is a terminal."""
         from rich.progress import TaskProgressColumn
 
         super().__init__(stream, TaskProgressColumn(), text_column())
@@ -328,7 +308,6 @@ class BookBatchBars(Bars):
         self._books: dict[int, TaskID] = {}
 
     def show(self, batch: BookBatch, at_work: Sequence[BookBatchEntry] = ()) -> None:
-        """Draw how far a batch and its books are."""
         self._progress.update(
             self._all, completed=batch["progress"]["share"], text=describe_batch(batch)
         )
@@ -366,7 +345,6 @@ def describe_batch(batch: BookBatch) -> str:
 
 
 def describe_entry(entry: BookBatchEntry) -> str:
-    """Say how far a book is."""
     progress = entry["progress"]
     if progress is None:
         return entry["state"]

@@ -114,7 +114,6 @@ def broker_settings(redis_url: str | None, *, data_dir: Path) -> dict[str, Any]:
 
 
 def logging_settings(*, form: str) -> dict[str, Any]:
-    """Return the logging configuration: one handler to stderr, our formatter."""
     return {
         "version": 1,
         "disable_existing_loggers": False,

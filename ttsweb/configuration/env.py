@@ -228,7 +228,6 @@ def read_dotenv(path: Path) -> dict[str, str]:
 
 
 def _unquote(value: str, *, where: str) -> str:
-    """Return `value` without its quotes or its trailing comment."""
     quote = value[:1]
     if quote not in {"'", '"'}:
         return re.split(r"(?:^|\s)#", value, maxsplit=1)[0].strip()
@@ -392,5 +391,4 @@ def _read(
 
 
 def _bad(name: str, value: str, expected: str) -> SettingError:
-    """Return the error for a value that cannot be used."""
     return SettingError(f"{name}={value!r}: expected {expected}")

@@ -73,7 +73,7 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 FILE_UPLOAD_MAX_MEMORY_SIZE = 2_500_000
 FILE_UPLOAD_HANDLERS = [
-    "voices.upload_limit.ClipLimitHandler",
+    "voices.clip_checks.ClipLimitHandler",
     "django.core.files.uploadhandler.MemoryFileUploadHandler",
     "django.core.files.uploadhandler.TemporaryFileUploadHandler",
 ]

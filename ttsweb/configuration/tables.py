@@ -45,7 +45,6 @@ def env_example() -> str:
 
 
 def options_table() -> str:
-    """Return a Markdown table with a row for each option of a job."""
     rows = [f"| `{one.name}` | {_meaning(one)} |" for one in OPTIONS.values()]
     return "\n".join(["| Option | What it is |", "|---|---|", *rows])
 
@@ -63,12 +62,10 @@ def _meaning(one: Option) -> str:
 
 
 def with_settings_table(text: str) -> str:
-    """Return `text` with the table of settings put between its two marks; see `_with_block`."""
     return _with_block(text, "settings", settings_table())
 
 
 def with_options_table(text: str) -> str:
-    """Return `text` with the table of options put between its two marks; see `_with_block`."""
     return _with_block(text, "options", options_table())
 
 
@@ -110,7 +107,6 @@ def stale_files(project: Path, *, write: bool) -> list[str]:
 
 
 def _with_table(path: Path, put: Callable[[str], str]) -> str:
-    """Return a document with its table in it; an error names the document."""
     try:
         return put(path.read_text(encoding="utf-8"))
     except MissingBlockError as error:
@@ -118,14 +114,12 @@ def _with_table(path: Path, put: Callable[[str], str]) -> str:
 
 
 def _row(spec: SettingSpec) -> str:
-    """Return one row of the table; a `|` inside a cell would end it."""
     default = f"`{spec.default}`" if spec.example else spec.default
     cells = (f"`{spec.name}`", default or "not set", spec.allowed or spec.kind, spec.help)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def write_or_check(command: BaseCommand, options: dict[str, Any]) -> None:
-    """Name the files that differed; with `--check` they are an error."""
     try:
         stale = stale_files(PROJECT_DIR, write=options["write"])
     except OSError as error:

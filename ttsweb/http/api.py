@@ -14,11 +14,13 @@ from django.core.exceptions import (
     TooManyFilesSent,
 )
 from django.http import Http404
+from django.utils.functional import cached_property
 from rest_framework import exceptions, serializers
 from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.utils.serializer_helpers import BindingDict
 
 from ttsweb.http.problems import (
     AWAY_CODE,
@@ -73,12 +75,16 @@ class StrictSerializer(serializers.Serializer[Any]):
     that names each field, together with whatever else is wrong.
     """
 
+    default_error_messages: ClassVar[dict[str, Any]] = {
+        "invalid": 'Expected an object of fields, such as {{"name": "value"}}, not {datatype}.'
+    }
     # What the API's description says of the fields together, as JSON Schema; `validate` judges.
     described_rules: ClassVar[Mapping[str, Any]] = {}
 
-    def get_fields(self) -> dict[str, Any]:
-        """Return the fields; those with choices name them where another value is sent."""
-        fields: dict[str, Any] = super().get_fields()
+    @cached_property
+    def fields(self) -> BindingDict:
+        """The fields, of whatever origin; those with choices name them where another is sent."""
+        fields = super().fields
         for field in fields.values():
             choice = getattr(field, "child", field)
             if isinstance(choice, serializers.ChoiceField):
@@ -114,7 +120,6 @@ class OneFormatNegotiation(DefaultContentNegotiation):
     def select_renderer(
         self, request: Request, renderers: Any, format_suffix: str | None = None
     ) -> tuple[Any, str]:
-        """Return the renderer and its media type."""
         if len(renderers) == 1:
             return renderers[0], renderers[0].media_type
         chosen: tuple[Any, str] = super().select_renderer(request, renderers, format_suffix)
@@ -182,7 +187,6 @@ def _name_remedy(error: exceptions.APIException, view: Any) -> None:
 
 
 def _one_of(names: Iterable[str]) -> str:
-    """Return names as a sentence has them: a, b or c."""
     *first, last = list(dict.fromkeys(names)) or ["none"]
     return f"{', '.join(first)} or {last}" if first else last
 
@@ -206,7 +210,6 @@ def error_items(detail: Any, path: str = "") -> Iterator[dict[str, Any]]:
 
 
 def problem_of(error: RefusedError) -> ApiProblem:
-    """Return the problem that says the same as a refusal of ours."""
     return ApiProblem(
         status_of(error), error.code, str(error), attr=error.attr, retry_after=error.retry_after
     )
@@ -274,7 +277,6 @@ def _body_of(error: exceptions.APIException) -> dict[str, Any]:
 
 
 def _unknown(name: str, known: Collection[str]) -> exceptions.ErrorDetail:
-    """Return the error of one name that is not acted on."""
     allowed = ", ".join(sorted(known)) or "none"
     return exceptions.ErrorDetail(
         f"{str(name)[:100]!r} cannot be set here; the allowed names are {allowed}.",

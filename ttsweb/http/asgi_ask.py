@@ -39,7 +39,6 @@ class Answer:
     said: str | None = None
 
     async def send_on(self, send: Send) -> None:
-        """Send the answer after all."""
         for message in self.messages:
             await send(message)
 

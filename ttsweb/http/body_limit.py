@@ -26,7 +26,6 @@ class BodyLimit:
         self._app, self._max_bytes = app, max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection; bytes are counted as they come, whatever length was declared."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -60,7 +59,6 @@ class _BodyTooLargeError(Exception):
 
 
 def _declared_bytes(scope: Scope) -> int:
-    """Return the declared length of the body, 0 where there is none."""
     for name, value in scope["headers"]:
         if name.lower() == b"content-length" and value.isdigit():
             return int(value)
@@ -71,7 +69,6 @@ class MeasuringHandler(ASGIHandler):
     """Serve Django; a request without a Content-Length gets that of the body that came."""
 
     def create_request(self, scope: Any, body_file: IO[bytes]) -> Any:
-        """Return the request and None, or None and an answer."""
         if not any(name.lower() == b"content-length" for name, _ in scope["headers"]):
             size = body_file.seek(0, os.SEEK_END)
             body_file.seek(0)
@@ -82,7 +79,6 @@ class MeasuringHandler(ASGIHandler):
 
 
 def get_asgi_application() -> ASGIHandler:
-    """Set Django up and return its application."""
     django.setup(set_prefix=False)
     return MeasuringHandler()
 
@@ -105,11 +101,9 @@ class LimitHandler(FileUploadHandler):
     code: ClassVar[str]
 
     def max_bytes(self) -> int:
-        """Return how many bytes a file may have."""
         raise NotImplementedError
 
     def sentence(self) -> str:
-        """Say that the file is too large."""
         raise NotImplementedError
 
     def receive_data_chunk(self, raw_data: bytes, start: int) -> bytes:
@@ -126,5 +120,4 @@ class LimitHandler(FileUploadHandler):
         return raw_data
 
     def file_complete(self, file_size: int) -> UploadedFile[bytes] | None:
-        """Leave the file to the handlers behind this one."""
         return None

@@ -30,7 +30,6 @@ _ADMIN_DIRECTIVES = _DIRECTIVES | {
 
 
 def policy_text(directives: Mapping[str, str]) -> str:
-    """Return directives as the header's value."""
     return "; ".join(f"{name} {sources}" for name, sources in directives.items())
 
 
@@ -44,7 +43,6 @@ class ContentSecurityPolicyMiddleware(MiddlewareMixin):
     def process_response(
         self, request: HttpRequest, response: HttpResponseBase
     ) -> HttpResponseBase:
-        """Return the answer with its policy."""
         response.headers.setdefault(HEADER, _policy_for(request))
         return response
 

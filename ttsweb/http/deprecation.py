@@ -45,7 +45,6 @@ def deprecated(
         finalize: Any = view.finalize_response
 
         def finalize_response(self: APIView, *args: Any, **kwargs: Any) -> Any:
-            """Add the headers to whatever the view answers, errors too."""
             answer = finalize(self, *args, **kwargs)
             for name, value in headers.items():
                 answer[name] = f"{answer[name]}, {value}" if _is_list(name, answer) else value
@@ -59,7 +58,6 @@ def deprecated(
 
 
 def _headers(since: dt.date, sunset: dt.date | None, successor: str, more: str) -> dict[str, str]:
-    """Return the headers, without those that have nothing to say."""
     headers = {"Deprecation": f"@{_seconds(since)}"}
     if sunset is not None:
         headers["Sunset"] = http_date(_seconds(sunset))
@@ -74,10 +72,8 @@ def _headers(since: dt.date, sunset: dt.date | None, successor: str, more: str) 
 
 
 def _seconds(day: dt.date) -> int:
-    """Return the first second of a day in UTC, since 1970."""
     return int(dt.datetime.combine(day, dt.time(), tzinfo=dt.UTC).timestamp())
 
 
 def _is_list(name: str, answer: Any) -> bool:
-    """Say whether the view has set a header that can hold several values."""
     return name == "Link" and answer.has_header(name)

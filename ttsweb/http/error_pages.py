@@ -27,7 +27,6 @@ _MOST_HOST_CHARS = 100
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    """Answer a request that Django refused; one that is too large is a 413."""
     if isinstance(exception, RequestDataTooBig):
         return _too_large(request, exception)
     if isinstance(exception, DisallowedHost):
@@ -46,7 +45,6 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
 
 
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    """Answer a request that its user may not make."""
     if _is_api(request):
         return _problem(
             request,
@@ -58,7 +56,6 @@ def permission_denied(request: HttpRequest, exception: Exception) -> HttpRespons
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    """Answer an address that leads nowhere."""
     if _is_api(request):
         return _problem(
             request,

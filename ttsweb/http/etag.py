@@ -46,7 +46,6 @@ def conditional(request: Request, answer: Response) -> Response:
 
 
 def weak_etag(data: Any) -> str:
-    """Return the tag of what serializers gave."""
     return f'W/"{hashlib.sha256(JSONRenderer().render(data)).hexdigest()[:32]}"'
 
 

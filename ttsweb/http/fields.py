@@ -19,7 +19,6 @@ class SelfDescribingField:
     """Mark a field that describes itself in the OpenAPI schema."""
 
     def describe(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
-        """Return the field's schema."""
         raise NotImplementedError
 
 
@@ -67,11 +66,9 @@ class ShownField(SelfDescribingField, serializers.Field[Any, Any, Any, Any]):
         self.read, self.described = read, described
 
     def to_representation(self, row: Any) -> Any:
-        """Return what is shown."""
         return self.read(row)
 
     def describe(self, auto_schema: Any, direction: Any) -> Any:
-        """Return the field's schema; a text where nothing else is said."""
         if isinstance(self.described, Mapping):
             return dict(self.described)
         if isinstance(self.described, type | UnionType):
@@ -102,7 +99,6 @@ class PageSerializer(serializers.ListSerializer[Any]):
     """Rows of one page, of which the child looks up together what it shows."""
 
     def to_representation(self, data: Any) -> list[Any]:
-        """Return what is shown of each row."""
         rows = list(data)
         page: Any = self.child
         page.look_up(rows)

@@ -139,7 +139,6 @@ class _CheckedAddresses(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
-        """Return a connection to the first address that takes one."""
         last: Exception | None = None
         for number, address in enumerate(self._addresses):
             # One address that answers nothing must not use up the time of the others.
@@ -159,16 +158,13 @@ class _BoundedStream(httpcore.NetworkStream):
         self._stream, self._deadline = stream, deadline
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Return what has arrived."""
         return self._stream.read(max_bytes, self._deadline.left())
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Send all of a buffer."""
         for start in range(0, len(buffer), _WRITE_BYTES):
             self._stream.write(buffer[start : start + _WRITE_BYTES], self._deadline.left())
 
     def close(self) -> None:
-        """End the connection."""
         self._stream.close()
 
     def start_tls(
@@ -177,19 +173,16 @@ class _BoundedStream(httpcore.NetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,
     ) -> httpcore.NetworkStream:
-        """Return the connection, encrypted, once the certificate is found to be the name's."""
         left = self._deadline.left()
         return _BoundedStream(
             self._stream.start_tls(ssl_context, server_hostname, left), self._deadline
         )
 
     def get_extra_info(self, info: str) -> Any:
-        """Return what the connection knows."""
         return self._stream.get_extra_info(info)
 
 
 def _read(answer: httpcore.Response, headers: Mapping[str, str], max_bytes: int) -> bytes:
-    """Return the body of a good answer, of at most `max_bytes`."""
     if answer.status != 200:
         raise FetchError(
             "url_status",
@@ -228,5 +221,4 @@ def _ssl_context() -> ssl.SSLContext:
 
 
 def _reason(error: Exception) -> str:
-    """Return what the network said, short and on one line."""
     return " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__

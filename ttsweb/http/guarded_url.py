@@ -100,7 +100,6 @@ class Deadline:
         return left
 
     def error(self) -> FetchError:
-        """Return the error of a deadline that has passed."""
         return FetchError(
             "url_timeout", f"The URL did not answer completely within {self.seconds:g} seconds."
         )

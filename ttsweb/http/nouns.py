@@ -51,7 +51,6 @@ def get_row(rows: QuerySet[Row], code: str, sentence: str, **ids: Any) -> Row:
 
 
 def file_responses(media_type: str, *statuses: int) -> dict[Any, Any]:
-    """Return the answers of an operation that sends a stored file."""
     binary = {(status, media_type): OpenApiTypes.BINARY for status in (200, 206)}
     return {**binary, **problems(*statuses)}
 
@@ -119,11 +118,9 @@ class WaitSerializer(serializers.Serializer[Any]):
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Add that there is no wait where none was asked for."""
         return NO_WAIT | attrs
 
     def validate_wait(self, value: str) -> float:
-        """Return the seconds, cut to the most that is allowed."""
         try:
             seconds = float(value) if value.isascii() and "_" not in value else math.nan
         except ValueError:
@@ -137,7 +134,6 @@ NO_WAIT = {"wait": 0.0}
 
 
 def read_body(request: Request, reader: type[serializers.BaseSerializer[Any]], **given: Any) -> Any:
-    """Return the validated body of a request that takes no query."""
     check_query(request, ())
     serializer = reader(data=request.data, **given)
     serializer.is_valid(raise_exception=True)
@@ -145,7 +141,6 @@ def read_body(request: Request, reader: type[serializers.BaseSerializer[Any]], *
 
 
 def read_query(request: Request, reader: type[serializers.Serializer[Any]], **given: Any) -> Any:
-    """Return the validated query of a request that takes no other parameters."""
     serializer = reader(data=request.query_params.dict(), **given)
     check_query(request, serializer.fields)
     serializer.is_valid(raise_exception=True)
@@ -185,11 +180,9 @@ class ListView(generics.ListAPIView[Row]):
             )
 
     def rows(self) -> QuerySet[Row]:
-        """Return the rows that the user may see."""
         raise NotImplementedError
 
     def get_queryset(self) -> QuerySet[Row]:
-        """Return the rows that the query's filters let through."""
         if getattr(self, "swagger_fake_view", False):
             model: type[Row] = self.serializer_class.Meta.model  # type: ignore[union-attr]
             return model._default_manager.none()
@@ -198,7 +191,6 @@ class ListView(generics.ListAPIView[Row]):
         return self.rows_that(read_condition(self.request, self.filters))
 
     def rows_that(self, condition: Q) -> QuerySet[Row]:
-        """Return the rows that meet a condition."""
         return self.rows().filter(condition)
 
 
@@ -254,11 +246,9 @@ class Noun:
     scope: str = "jobs"
 
     def describe(self, request: Request, row: Any) -> Any:
-        """Return what an answer says of a row."""
         return self.serializer(row, context={"request": request, "user": request.user}).data
 
     def shown(self, request: Request, *ids: Any) -> Response:
-        """Return a row as it is now."""
         return Response(self.describe(request, self.find(request, *ids)))
 
     def getter(
@@ -373,8 +363,6 @@ class Noun:
         *statuses: int,
         find: Callable[..., Any] | None = None,
     ) -> Any:
-        """Return the DELETE of one row."""
-
         @operation(operation_id, {204: None}, 404, *statuses, description=does)
         def handle(view: APIView, request: Request, **ids: Any) -> Response:
             delete((find or self.find)(request, *ids.values()))

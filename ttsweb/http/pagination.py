@@ -18,7 +18,6 @@ class CreatedCursorPagination(CursorPagination):
     max_page_size = 200
 
     def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
-        """Return the description of `cursor` and `limit`, with what a limit may be."""
         found: list[dict[str, Any]] = super().get_schema_operation_parameters(view)
         for parameter in found:
             if parameter["name"] == self.page_size_query_param:
@@ -37,7 +36,6 @@ class CreatedCursorPagination(CursorPagination):
             raise self.cursor_invalid() from error
 
     def cursor_invalid(self) -> ValidationError:
-        """Return the error of a cursor that is another list's."""
         sentence = "This cursor does not belong to this list; use the URL in `next` or `previous`."
         return ValidationError(
             {self.cursor_query_param: [ErrorDetail(sentence, code="cursor_invalid")]}

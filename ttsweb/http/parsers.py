@@ -39,11 +39,9 @@ class BoundedParser(BaseParser):
         return self.read(body)
 
     def max_bytes(self) -> int:
-        """Return how long a body may be."""
         return settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
 
     def read(self, body: bytes) -> Any:
-        """Return what a view gets of a body."""
         raise NotImplementedError
 
 
@@ -69,7 +67,6 @@ class ClipJSONParser(BoundedJSONParser):
     """Parse JSON that may hold one clip as base64, which takes four letters for three bytes."""
 
     def max_bytes(self) -> int:
-        """Return how long a body with a clip may be."""
         limit: int = super().max_bytes() + 4 * settings.MAX_CLIP_BYTES // 3
         return limit
 

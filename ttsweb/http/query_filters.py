@@ -27,13 +27,11 @@ _HEX = "[0-9A-Fa-f]"
 
 
 def some_of(names: Sequence[str]) -> dict[str, Any]:
-    """Describe names with commas between them."""
     one = "|".join(re.escape(name) for name in names)
     return {"type": "string", "pattern": f"^({one})(,({one}))*$"}
 
 
 def ids_of(most: int) -> dict[str, Any]:
-    """Describe up to `most` ids with commas between them."""
     one = "-".join(f"{_HEX}{{{length}}}" for length in (8, 4, 4, 4, 12))
     return {"type": "string", "pattern": f"^{one}(,{one}){{0,{most - 1}}}$"}
 
@@ -68,7 +66,6 @@ class Filter(DescribedField):
 def names_filter(
     names: Sequence[str], help_text: str, condition: Callable[[list[str]], Q] | None = None
 ) -> Filter:
-    """Return a filter by one or more of these names, separated by commas."""
     known = list(names)
     return Filter(
         lambda text: read_choices(text, known),
@@ -81,8 +78,6 @@ def names_filter(
 def id_filter(
     noun: str, condition: Callable[[uuid.UUID], Q] | None = None, *, help_text: str = ""
 ) -> Filter:
-    """Return a filter by the id of a noun."""
-
     def read(text: str) -> uuid.UUID:
         try:
             return uuid.UUID(text)
@@ -93,8 +88,6 @@ def id_filter(
 
 
 def ids_filter(nouns: str, most: int) -> Filter:
-    """Return a filter by several ids, separated by commas."""
-
     def read(text: str) -> list[uuid.UUID]:
         texts = text.split(",")
         if len(texts) > most:
@@ -128,7 +121,6 @@ def truth_filter(
 
 
 def moment_filter(lookup: str) -> Filter:
-    """Return a filter by a moment with its zone."""
     return Filter(
         _read_moment,
         lambda moment: Q(**{lookup: moment}),

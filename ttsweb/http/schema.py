@@ -63,11 +63,9 @@ class ProblemAutoSchema(AutoSchema):
     """Add to each operation what a key may be refused for, and that all else is a problem too."""
 
     def get_summary(self) -> str:
-        """Return what the operation does in a few words: how its description begins."""
         return re.split(r"[.;:](?=\s|$)", self.get_description())[0].strip()
 
     def _get_parameters(self) -> list[dict[str, Any]]:
-        """Return the operation's parameters; an object in a query is a text in JSON."""
         parameters: list[dict[str, Any]] = super()._get_parameters()
         for one in parameters:
             if "$ref" in one.get("schema", {}):
@@ -130,11 +128,8 @@ class ProblemAutoSchema(AutoSchema):
 
 
 class ApiKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # theirs
-    """Describe `Authorization: Bearer tts_…`."""
-
     target_class = "synth.api.accounts.authentication.ApiKeyAuthentication"
     name = "apiKey"
 
     def get_security_definition(self, auto_schema: AutoSchema) -> dict[str, str]:
-        """Return the scheme's definition."""
         return {"type": "http", "scheme": "bearer", "bearerFormat": "tts_<prefix>_<secret>"}

@@ -14,7 +14,6 @@ import uvicorn
 
 
 def main() -> None:
-    """Serve until SIGTERM or SIGINT; open requests then get GRACE_SECONDS to end."""
     descriptor, grace_seconds = int(sys.argv[1]), int(sys.argv[2])
     # Static files come from the packages; this folder is there only for who collects them.
     warnings.filterwarnings("ignore", message="No directory at", category=UserWarning)

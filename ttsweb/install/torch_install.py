@@ -133,7 +133,6 @@ class TorchInstaller:
             self._install_plain(brings_cuda=brings_cuda)
 
     def _is_kept(self) -> bool:
-        """Whether the PyTorch that is there has the pinned version and, if forced, the build."""
         there = self._installed
         if there is None or f"torch=={there.version}" != self._torch:
             return False
@@ -188,7 +187,6 @@ class TorchInstaller:
         return "uv finds only the CUDA build" if self._brings_cuda(names) else None
 
     def _dry_run_pip(self) -> list[str]:
-        """Return the names of the packages that plain pip would install."""
         options = ["--quiet", "--dry-run", "--report", "-", *self._again()]
         outcome = self._pip(*options, self._torch)
         if outcome.returncode != 0:
@@ -217,22 +215,18 @@ class TorchInstaller:
         self._say(f"PyTorch: {_last_line(check)}; {used} resampling is used")
 
     def _import_torchaudio(self) -> Outcome:
-        """Import torchaudio in a process of its own, as the engine does."""
         return self._run([sys.executable, str(TORCHAUDIO_IMPORT)])
 
     def _must(self, installer: Callable[..., Outcome], *arguments: str) -> None:
-        """Install, or raise with the installer's last word."""
         outcome = installer(*arguments)
         if outcome.returncode != 0:
             raise InstallError(_sentence(self._torch, outcome))
 
     def _pip(self, *arguments: str) -> Outcome:
-        """Call .venv's pip."""
         command = [sys.executable, "-m", "pip", "install"]
         return self._run([*command, *arguments, "-c", self._constraints])
 
     def _uv(self, *arguments: str) -> Outcome:
-        """Call .venv's uv, with the index of the build that fits."""
         backend = self._forced or "auto"
         where = ["--python", sys.executable, f"--torch-backend={backend}"]
         command = [sys.executable, "-m", "uv", "pip", "install", *where, *arguments]
@@ -240,7 +234,6 @@ class TorchInstaller:
 
     @staticmethod
     def _brings_cuda(names: Iterable[str]) -> bool:
-        """Whether one of these packages belongs to a CUDA build."""
         return any(_CUDA_PACKAGE.match(name) for name in names)
 
 
@@ -316,13 +309,11 @@ def _say(line: str) -> None:
 
 
 def _last_line(outcome: Outcome) -> str:
-    """Return what the import of torchaudio said, or how it ended."""
     lines = (outcome.stdout or outcome.stderr).strip().splitlines()
     return lines[-1] if lines else f"importing torchaudio ended with code {outcome.returncode}"
 
 
 def _sentence(requirement: str, outcome: Outcome) -> str:
-    """Return what an installer said last, as one line."""
     lines = [line.strip() for line in outcome.stderr.splitlines() if line.strip()]
     reason = lines[-1] if lines else f"the installer failed with exit code {outcome.returncode}"
     return f"{requirement} cannot be installed: {reason}"

@@ -7,10 +7,10 @@ names parts and licences and no versions.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
+from typing import NamedTuple
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
@@ -26,9 +26,8 @@ MAX_CONFIG_BYTES = 1_000_000
 MAX_LICENCE_CHARS = 80
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Hold a part that a package carries inside, and what follows from its licence."""
+class Part(NamedTuple):
+    """A part that a package carries inside, and what follows from its licence."""
 
     name: str
     licence: str
@@ -60,7 +59,6 @@ INNER_PARTS = (
 
 @require_safe
 def licence_page(request: HttpRequest) -> HttpResponse:
-    """Show the model's licence, what it asks for, and the parts with theirs."""
     context = {
         "card": _card(settings.CHECKPOINT),
         "is_fish_audio": is_fish_audio(settings.CHECKPOINT),
@@ -79,7 +77,14 @@ def is_fish_audio(folder: Path) -> bool:
     card = _card(folder)
     if card is not None and (folder / CARD_NAME).exists():
         return PUBLISHER in f"{card.name}\n{card.licence}".lower()
-    return _model_type(folder) == PUBLISHED_MODEL_TYPE
+    path = folder / "config.json"
+    try:
+        if path.stat().st_size > MAX_CONFIG_BYTES:
+            return False
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(config, dict) and config.get("model_type") == PUBLISHED_MODEL_TYPE
 
 
 @lru_cache(maxsize=1)
@@ -108,20 +113,8 @@ def _card(folder: Path) -> Card | None:
         return None  # the worker and `./tts doctor` say what is wrong with the file
 
 
-def _model_type(folder: Path) -> str:
-    path = folder / "config.json"
-    try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            return ""
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return ""
-    return str(config.get("model_type", "")) if isinstance(config, dict) else ""
-
-
 @require_safe
 def about_page(request: HttpRequest) -> HttpResponse:
-    """Show links to the admin and the API, and the checkpoint's card."""
     context = {
         "folder": settings.CHECKPOINT.name,
         "is_fish_audio": is_fish_audio(settings.CHECKPOINT),

@@ -41,7 +41,6 @@ class RightsMixin:
         return any(request.user.has_perm(place.format(name)) for name in names)
 
     def may_change_row(self, request: HttpRequest, row: Any) -> bool:
-        """Return whether a row is the user's to change and delete."""
         return self.owned is None or self.owned(request.user, row)
 
     def _may(self, request: HttpRequest, right: str, row: Model | None) -> bool:
@@ -52,9 +51,7 @@ class RightsMixin:
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return self.has_right(request, "view")
 
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        """Show the page to those who may see the rows."""
-        return self.has_right(request, "view")
+    has_module_permission = has_view_permission
 
     def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return "add" in self.allowed and self.has_right(request, "add")
@@ -76,7 +73,6 @@ class RowsChangeList(UnfoldChangeList):
     result_list: Any
 
     def get_results(self, request: HttpRequest) -> None:
-        """Find the page's rows."""
         super().get_results(request)
         self.result_list = self.model_admin.look_up(list(self.result_list))
 
@@ -125,7 +121,6 @@ class NounAdmin(RightsMixin, ModelAdmin):
         return TemplateResponse(request, template, frame | context)
 
     def get_urls(self) -> list[Any]:
-        """Add the further pages of a row."""
         place = f"{self.opts.app_label}_{self.opts.model_name}"
         wrap = self.admin_site.admin_view
         own = [
@@ -135,39 +130,26 @@ class NounAdmin(RightsMixin, ModelAdmin):
         return [*own, *super().get_urls()]
 
     def look_up(self, rows: list[Any]) -> list[Any]:
-        """Return a page of rows with what their cells need, found by few queries."""
         return rows
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        """Return the list that looks a whole page up at once."""
         return RowsChangeList
 
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """Return what a row's page shows beside its fields."""
         return {}
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show the list, under the name that people know."""
         title = {"title": self.list_title} if self.list_title else {}
-        shown: HttpResponse = super().changelist_view(request, title | (extra_context or {}))
-        return shown
+        return super().changelist_view(request, title | (extra_context or {}))  # type: ignore[no-any-return]
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], **options: Any
     ) -> HttpResponse:
-        """Show a row with all that is known of it."""
-        row = self.get_object(request, object_id)
-        context = {} if row is None else self.page_context(request, row)
-        shown: HttpResponse = super().change_view(
-            request, object_id, form_url, context | (extra_context or {})
-        )
-        return shown
+        row = options.get("obj")
+        more = {} if row is None else self.page_context(request, row)
+        return super().render_change_form(request, context | more, **options)  # type: ignore[no-any-return]
 
     def changeform_view(
         self,
@@ -192,7 +174,6 @@ class NounAdmin(RightsMixin, ModelAdmin):
     def get_form(
         self, request: HttpRequest, obj: Model | None = None, change: bool = False, **kwargs: Any
     ) -> Any:
-        """Return the form, which knows the user."""
         form: Any = super().get_form(request, obj, change=change, **kwargs)
         form.user = request.user
         return form
@@ -240,7 +221,6 @@ class NounAdmin(RightsMixin, ModelAdmin):
     def get_deleted_objects(
         self, objs: Any, request: HttpRequest
     ) -> tuple[list[Any], dict[str, int], set[str], list[str]]:
-        """Return what the page lists before deleting."""
         if not self.deletion:
             found: tuple[list[Any], dict[str, int], set[str], list[str]]
             found = super().get_deleted_objects(objs, request)
@@ -251,11 +231,9 @@ class NounAdmin(RightsMixin, ModelAdmin):
         return names, {str(self.opts.verbose_name_plural): len(names)}, missing, []
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        """Delete the row of a page."""
         type(self).deletes(obj)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        """Delete the chosen rows, each in the same way."""
         for row in queryset:
             if self.may_change_row(request, row):
                 type(self).deletes(row)
@@ -320,7 +298,6 @@ class NamedValuesFilter(admin.AllValuesFieldListFilter):
     """All values that there are; the empty one is a link with words as well."""
 
     def choices(self, changelist: ChangeList) -> Iterator[Any]:
-        """Return the choices, the empty one as "not set"."""
         for choice in super().choices(changelist):
             shown = choice["display"] if str(choice["display"]).strip() else "not set"
             yield {**choice, "display": shown}
@@ -340,13 +317,11 @@ class BatchFilter(admin.SimpleListFilter):
     label = ""
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Offer the other kind of rows, and the batch that is chosen."""
         chosen, offered = self.value(), self.single or self.every or ""
         one = [(chosen, "of one batch")] if chosen and chosen != offered else []
         return [(offered, self.label), *one]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the rows that are to be listed."""
         chosen = self.value()
         if chosen == self.every:
             return queryset

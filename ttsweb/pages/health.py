@@ -39,7 +39,6 @@ class HostCheckMiddleware(CommonMiddleware):
     """
 
     def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
-        """Let a probe pass, and check every other request."""
         if request.path_info in (reverse("healthz"), reverse("readyz")):
             return None
         return super().process_request(request)
@@ -56,22 +55,20 @@ def healthz(request: HttpRequest) -> JsonResponse:
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
     """Answer 200 when a job sent now would be rendered, else 503; each part with its reason."""
-    parts = {name: _look_at(check) for name, check in _CHECKS.items()}
+    parts: dict[str, dict[str, object]] = {}
+    for name, check in _CHECKS.items():
+        try:
+            parts[name] = {"ok": True, "detail": check()}
+        except (NotReadyError, DatabaseError, OSError) as error:  # no text that may hold an address
+            text = str(error)
+            if isinstance(error, DatabaseError):
+                text = f"The database does not answer ({type(error).__name__})."
+            elif isinstance(error, OSError):
+                text = f"{error.strerror or type(error).__name__}."
+            parts[name] = {"ok": False, "detail": text}
     is_ready = all(part["ok"] for part in parts.values())
     body = {"status": "ready" if is_ready else "not_ready", "parts": parts}
     return JsonResponse(body, status=200 if is_ready else 503)
-
-
-def _look_at(check: Callable[[], str]) -> dict[str, object]:
-    """Return `{ok, detail}` of one part; texts that may hold an address are left out."""
-    try:
-        return {"ok": True, "detail": check()}
-    except NotReadyError as error:
-        return {"ok": False, "detail": str(error)}
-    except DatabaseError as error:
-        return {"ok": False, "detail": f"The database does not answer ({type(error).__name__})."}
-    except OSError as error:
-        return {"ok": False, "detail": f"{error.strerror or type(error).__name__}."}
 
 
 def _check_database() -> str:

@@ -75,7 +75,6 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
 
 
 def _link(page: _Page, request: HttpRequest) -> dict[str, Any] | None:
-    """Return a page's link, or None for one that this user may not see."""
     shown = {model._meta.label: of_model for model, of_model in admin.site._registry.items()}
     site_admin = shown.get(page.model)
     if site_admin is None or not site_admin.has_view_permission(request):

@@ -59,10 +59,14 @@ def overview(user: AbstractBaseUser | AnonymousUser, key: ApiKey | None = None) 
         "failures": _failures(jobs),
     }
     if sees_installation(user, key):
+        takes = RenderedDay.objects.aggregate(done=Sum("segments"), reused=Sum("reused"))
+        reused = takes["reused"] or 0
+        rendered = max(0, (takes["done"] or 0) - reused)
         found |= {
             "workers": _workers(),
             "days": _days(),
-            "caches": _caches(),
+            # How a clip's codes were found, and how many segments had a take already.
+            "caches": _codes_found() | {"takes_rendered": rendered, "takes_reused": reused},
             "storage": installation_bytes(),
         }
     return found
@@ -72,25 +76,24 @@ def _queue(jobs: QuerySet[RenderJob]) -> list[dict[str, Any]]:
     """Return for each class of priority how much is open, and how long the oldest waits."""
     now = timezone.now()
     unfinished = jobs.filter(status__in=UNFINISHED)
-    by_status = {
-        (priority, status): (count, oldest)
-        for priority, status, count, oldest in unfinished.order_by()
-        .values_list("priority", "status")
-        .annotate(Count("pk"), Min("created_at"))
+    grouped = unfinished.order_by().values_list("priority", "status")
+    counts = {
+        (priority, status): (count, (now - oldest).total_seconds())
+        for priority, status, count, oldest in grouped.annotate(Count("pk"), Min("created_at"))
     }
     segments = Segment.objects.filter(job__in=unfinished, status__in=_OPEN)
     open_segments = dict(segments.order_by().values_list("job__priority").annotate(Count("pk")))
     found = []
     for name, priority in PRIORITIES.items():
-        queued, oldest = by_status.get((priority, RenderJob.Status.QUEUED), (0, None))
-        running, _ = by_status.get((priority, RenderJob.Status.RUNNING), (0, None))
+        queued, waits = counts.get((priority, RenderJob.Status.QUEUED), (0, None))
+        running, _ = counts.get((priority, RenderJob.Status.RUNNING), (0, None))
         found.append(
             {
                 "priority": name,
                 "jobs_queued": queued,
                 "jobs_running": running,
                 "segments_open": open_segments.get(priority, 0),
-                "oldest_wait_seconds": (now - oldest).total_seconds() if oldest else None,
+                "oldest_wait_seconds": waits,
             }
         )
     return found
@@ -119,40 +122,31 @@ def _books(user: AbstractBaseUser | AnonymousUser) -> dict[str, Any]:
 def _failures(jobs: QuerySet[RenderJob]) -> list[dict[str, Any]]:
     """Return why jobs failed in the last days, most frequent reason first."""
     since = timezone.now() - dt.timedelta(days=FAILURE_DAYS)
-    failed = jobs.filter(finished_at__gte=since).exclude(error_code="")
-    reasons = (
-        failed.order_by()
-        .values("error_code")
-        .annotate(count=Count("pk"), last_at=Max("finished_at"), example=Max("error_message"))
-        .order_by("-count", "error_code")
+    failed = jobs.filter(finished_at__gte=since).exclude(error_code="").order_by()
+    reasons = failed.values("error_code").annotate(
+        count=Count("pk"), last_at=Max("finished_at"), example=Max("error_message")
     )
-    return [dict(reason) for reason in reasons[:MOST_REASONS]]
+    return [dict(reason) for reason in reasons.order_by("-count", "error_code")[:MOST_REASONS]]
 
 
 def _workers() -> list[dict[str, Any]]:
     """Return every worker that has not stopped, and how long ago it was heard of."""
     now = timezone.now()
     silent_after = _SILENT_LEASES * settings.LEASE_SECONDS
+    figures = ("slots", "slots_in_use", "frames_per_second", "memory_bytes", "engine_bytes")
     found = []
     for worker in WorkerStatus.objects.exclude(state=WorkerStatus.State.STOPPED):
         seconds = max(0.0, (now - worker.last_seen_at).total_seconds())
-        figures = worker.figures
-        found.append(
-            {
-                "name": worker.name,
-                "role": worker.role,
-                "state": worker.state if seconds <= silent_after else "silent",
-                "detail": worker.detail,
-                "device": worker.device,
-                "model": worker.checkpoint.rstrip("/").rsplit("/", 1)[-1],
-                "slots": figures.get("slots"),
-                "slots_in_use": figures.get("slots_in_use"),
-                "frames_per_second": figures.get("frames_per_second"),
-                "memory_bytes": figures.get("memory_bytes"),
-                "engine_bytes": figures.get("engine_bytes"),
-                "seen_seconds_ago": seconds,
-            }
-        )
+        about = {
+            "name": worker.name,
+            "role": worker.role,
+            "state": worker.state if seconds <= silent_after else "silent",
+            "detail": worker.detail,
+            "device": worker.device,
+            "model": worker.checkpoint.rstrip("/").rsplit("/", 1)[-1],
+            "seen_seconds_ago": seconds,
+        }
+        found.append(about | {name: worker.figures.get(name) for name in figures})
     return found
 
 
@@ -161,31 +155,21 @@ def _days() -> list[dict[str, Any]]:
     today = timezone.now().date()
     days = [today - dt.timedelta(days=back) for back in reversed(range(DAYS_SHOWN))]
     rows = {row.day: row for row in RenderedDay.objects.filter(day__gte=days[0])}
+    shown = (rows.get(day) or RenderedDay(day=day) for day in days)
     return [
         {
-            "day": day,
-            "audio_hours": rows[day].audio_seconds / 3600 if day in rows else 0.0,
-            "segments": rows[day].segments if day in rows else 0,
-            "reused": rows[day].reused if day in rows else 0,
+            "day": row.day,
+            "audio_hours": row.audio_seconds / 3600,
+            "segments": row.segments,
+            "reused": row.reused,
         }
-        for day in days
+        for row in shown
     ]
 
 
 def _codes_found() -> dict[str, int]:
-    """Return how often codes came from a worker's memory, from the storage, from the encoder."""
     counted = dict(CodesCounter.objects.values_list("name", "value"))
     return {name: counted.get(name, 0) for name in _COUNTERS}
-
-
-def _caches() -> dict[str, int]:
-    """Return how a clip's codes were found, and how many segments had a take already."""
-    takes = RenderedDay.objects.aggregate(done=Sum("segments"), reused=Sum("reused"))
-    reused = takes["reused"] or 0
-    return _codes_found() | {
-        "takes_rendered": max(0, (takes["done"] or 0) - reused),
-        "takes_reused": reused,
-    }
 
 
 class QueueClassSerializer(serializers.Serializer[Any]):
@@ -367,23 +351,16 @@ class StatsView(APIView):
         check_query(request, ())
         user: Any = request.user
         is_whole = sees_installation(user, key_of(request))
-        stats = _of_installation() if is_whole else _of_user(user.pk)
+        if is_whole:
+            stats: dict[str, Any] = {
+                "codes": _codes_found(),
+                "workers": WorkerStatus.objects.order_by("name"),
+                "queue": _depths_by_kind(Q(), Q(), Q(), Q()),
+                "storage": installation_bytes(),
+            }
+        else:
+            stats = _of_user(user.pk)
         return Response(StatsSerializer(stats | {"whole": is_whole}).data)
-
-
-def _of_installation() -> dict[str, Any]:
-    batches = Batch.objects.filter(kind=Batch.Kind.TEXTS)
-    return {
-        "codes": _codes_found(),
-        "workers": WorkerStatus.objects.order_by("name"),
-        "queue": _depths_by_kind(
-            (RenderJob.objects.all(), batches),
-            Segment.objects.all(),
-            VoiceVersion.objects.all(),
-            Export.objects.all(),
-        ),
-        "storage": installation_bytes(),
-    }
 
 
 def _of_user(user_id: int) -> dict[str, Any]:
@@ -392,35 +369,24 @@ def _of_user(user_id: int) -> dict[str, Any]:
     of_jobs = Q(pk__in=pinned.values("version"))
     return {
         "queue": _depths_by_kind(
-            (
-                RenderJob.objects.filter(owner_id=user_id),
-                Batch.objects.filter(kind=Batch.Kind.TEXTS, owner_id=user_id),
-            ),
-            Segment.objects.filter(job__owner_id=user_id),
-            VoiceVersion.objects.filter(of_voices | of_jobs),
-            Export.objects.filter(owned_by(user_id)),
+            Q(owner_id=user_id), Q(job__owner_id=user_id), of_voices | of_jobs, owned_by(user_id)
         ),
         "storage": bytes_of_user(user_id),
     }
 
 
-def _depths_by_kind(
-    jobs: tuple[QuerySet[Any], QuerySet[Any]],
-    segments: QuerySet[Any],
-    versions: QuerySet[Any],
-    exports: QuerySet[Any],
-) -> dict[str, dict[str, int]]:
-    of_jobs, of_batches = map(_depths, jobs)  # they have the same statuses
+def _depths_by_kind(jobs: Q, segments: Q, versions: Q, exports: Q) -> dict[str, dict[str, int]]:
+    """Return how many rows there are in each status, of those that meet the conditions."""
+    batches = _depths(Batch, jobs & Q(kind=Batch.Kind.TEXTS))  # they have the statuses of jobs
+    of_jobs = _depths(RenderJob, jobs)
     return {
-        "jobs": {status: count + of_batches[status] for status, count in of_jobs.items()},
-        "segments": _depths(segments),
-        "voice_versions": _depths(versions),
-        "exports": _depths(exports),
+        "jobs": {status: count + batches[status] for status, count in of_jobs.items()},
+        "segments": _depths(Segment, segments),
+        "voice_versions": _depths(VoiceVersion, versions),
+        "exports": _depths(Export, exports),
     }
 
 
-def _depths(rows: QuerySet[Any]) -> dict[str, int]:
-    """Return how many rows are in each status; statuses without a row are 0."""
-    column: Any = rows.model._meta.get_field("status")
-    found = rows.order_by().values_list("status").annotate(Count("pk"))
-    return {str(value): 0 for value, _ in column.choices} | dict(found)
+def _depths(model: Any, condition: Q) -> dict[str, int]:
+    rows = model.objects.filter(condition).order_by().values_list("status").annotate(Count("pk"))
+    return {str(value): 0 for value, _ in model._meta.get_field("status").choices} | dict(rows)

@@ -17,14 +17,13 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from synth.accounts.access import visible_jobs
-from synth.admin.cells import render_cell
-from synth.admin.jobs import cell_context
+from synth.admin.jobs import cell_context, render_cell
 from synth.formats import FORMATS
 from synth.models import RenderJob, WorkerStatus
 from synth.transitions.jobs import UNFINISHED
 from ttsweb.http.csp import ADMIN_POLICY, HEADER
 from voices.access import visible_voices
-from voices.models import Voice, VoiceVersion
+from voices.models import VoiceVersion
 
 JOBS_SHOWN = 5
 FIRST_FORMAT = "mp3"  # what every player and messenger takes
@@ -45,13 +44,16 @@ def front_page(request: HttpRequest) -> HttpResponse:
 @require_safe
 def studio_page(request: HttpRequest) -> HttpResponse:
     """Show the form, the first steps while there is nothing yet, and the user's newest jobs."""
+    own = visible_jobs(request.user).filter(owner_id=request.user.pk, kind=RenderJob.Kind.SPEECH)
+    newest = own.prefetch_related("voices__version__voice").first()
+    pinned = newest.voices.all() if newest is not None else ()
     context = {
         **admin.site.each_context(request),
         **first_steps(request),
         "title": "Studio",
         "formats": [name for name, one in FORMATS.items() if one.is_played],
         "first_format": FIRST_FORMAT,
-        "last_voice": _last_voice(request),
+        "last_voice": next((row.version.voice for row in pinned), None),  # to begin with
         "max_chars": settings.MAX_TEXT_CHARS,
         "jobs": _newest_jobs(request),
         "any_job": _ANY,
@@ -80,7 +82,6 @@ def first_steps(request: HttpRequest) -> dict[str, Any]:
 
 
 def _coming(voices: Any) -> list[dict[str, str]]:
-    """Return name, address and state of the voices that cannot speak yet."""
     return [
         {
             "name": voice.name,
@@ -115,14 +116,6 @@ def _worker_notice() -> str:
     )
 
 
-def _last_voice(request: HttpRequest) -> Voice | None:
-    """Return the voice of the user's newest job, to begin with."""
-    jobs = visible_jobs(request.user).filter(owner_id=request.user.pk)
-    newest = jobs.filter(kind=RenderJob.Kind.SPEECH).prefetch_related("voices__version__voice")
-    pinned = [row.version.voice for job in newest[:1] for row in job.voices.all()]
-    return pinned[0] if pinned else None
-
-
 def _newest_jobs(request: HttpRequest) -> list[dict[str, Any]]:
     """Return the rows of the jobs that go on, then of the last ones that have ended."""
     jobs = visible_jobs(request.user).filter(batch__isnull=True).defer("text")
@@ -132,14 +125,15 @@ def _newest_jobs(request: HttpRequest) -> list[dict[str, Any]]:
     return [
         {
             "id": job.pk,
-            "title": _title(job),
+            "title": start,
             "url": reverse("admin:synth_renderjob_change", args=[job.pk]),
             **{part: render_cell("job", part, job, cells) for part in ("state", "progress")},
         }
-        for job, cells in ((job, cell_context(job)) for job in (*going, *ended))
+        for job in (*going, *ended)
+        for start, cells in [(_start_of(job), cell_context(job))]
     ]
 
 
-def _title(job: Any) -> str:
+def _start_of(job: Any) -> str:
     start: str = job.start.strip() or job.book_title or str(job)
     return f"{start}…" if len(start) == _TITLE_CHARS else start

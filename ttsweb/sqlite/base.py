@@ -52,7 +52,6 @@ class WriteTurns:
         return is_ours
 
     def release(self) -> None:
-        """End a turn; the next thread in the line has it now."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _WRITER)

@@ -54,7 +54,6 @@ class VoiceForm(_VoiceForm):
         }
 
     def clean_name(self) -> str:
-        """Refuse a name that another voice of the owner has, in whatever case."""
         name: str = self.cleaned_data["name"]
         voice = self.instance
         owner_id = self.user.pk if voice._state.adding else voice.owner_id
@@ -67,7 +66,6 @@ class VoiceForm(_VoiceForm):
         return name
 
     def clean_language(self) -> str:
-        """Take a language tag, or nothing."""
         language: str = self.cleaned_data["language"]
         if language and not LANGUAGE_TAG.fullmatch(language):
             raise ValidationError("Expected a language tag such as en or pt-BR.", code="invalid")
@@ -81,7 +79,6 @@ class ClipWidget(forms.Widget):
     clips: dict[uuid.UUID, ReferenceClip]
 
     def get_context(self, name: str, value: Any, attrs: dict[str, Any] | None) -> dict[str, Any]:
-        """Add the clip and its address to what the template knows."""
         context = super().get_context(name, value, attrs)
         clip = self.clips.get(_as_uuid(value))
         if clip is not None and clip.version.voice_id is not None:
@@ -193,7 +190,6 @@ class ClipRowFormSet(_VersionFormSet):
 
     @classmethod
     def get_default_prefix(cls) -> str:
-        """Return the rows' prefix in the form."""
         return "clips"
 
     def initial_form_count(self) -> int:
@@ -201,7 +197,6 @@ class ClipRowFormSet(_VersionFormSet):
         return 0
 
     def clean(self) -> None:
-        """Collect `new_clips` of all rows that stay; at least one, and not too many."""
         super().clean()
         rows = [form for form in self.forms if isinstance(form, ClipRowForm)]
         kept = [row for row in rows if not row.cleaned_data.get(DELETION_FIELD_NAME)]

@@ -29,7 +29,7 @@ from voices import submit
 from voices.access import may_change, visible_voices
 from voices.admin.forms import ClipRowForm, ClipRowFormSet, VoiceForm
 from voices.clip_checks import MAX_REFERENCE_SECONDS, MIN_REFERENCE_SECONDS, ClipRejectedError
-from voices.models import ReferenceClip, Voice, VoiceVersion
+from voices.models import Voice, VoiceVersion
 from voices.removal import delete_voice
 from voices.transitions import request_encoding
 
@@ -48,25 +48,20 @@ def changes_of(version: VoiceVersion) -> str:
     older = [one for one in voice.versions.all() if one.number < version.number]
     if not older:
         return "first version"
-    before = max(older, key=lambda one: one.number)
-    return "; ".join(_changes(list(before.clips.all()), list(version.clips.all()))) or "nothing"
-
-
-def _changes(before: list[ReferenceClip], after: list[ReferenceClip]) -> list[str]:
+    before = list(max(older, key=lambda one: one.number).clips.all())
+    after = list(version.clips.all())
     if not before:  # the clips of a version go with its voice
-        return ["clips of the previous version are no longer stored"]
+        return "clips of the previous version are no longer stored"
     found = []
     for number, (old, new) in enumerate(zip(before, after, strict=False), start=1):
         if old.stored_id != new.stored_id:
             found.append(f"clip {number} replaced")
         if old.transcript != new.transcript:
             found.append(f"transcript {number} changed")
-    added, removed = len(after) - len(before), len(before) - len(after)
-    if added > 0:
-        found.append(f"{counted(added, 'clip')} added")
-    if removed > 0:
-        found.append(f"{counted(removed, 'clip')} removed")
-    return found
+    if len(after) != len(before):
+        word = "added" if len(after) > len(before) else "removed"
+        found.append(f"{counted(abs(len(after) - len(before)), 'clip')} {word}")
+    return "; ".join(found) or "nothing"
 
 
 class ClipInline(RightsMixin, StackedInline):
@@ -91,12 +86,10 @@ class ClipInline(RightsMixin, StackedInline):
         }
 
     def get_extra(self, request: HttpRequest, obj: Model | None = None, **kwargs: Any) -> int:
-        """Return one row for each clip, and one for the first of a new voice."""
         version = obj.current_version if isinstance(obj, Voice) else None
         return version.clips.count() if version else 1
 
     def get_max_num(self, request: HttpRequest, obj: Model | None = None, **kwargs: Any) -> int:
-        """Return how many clips a voice may have."""
         return int(settings.MAX_CLIPS_PER_VOICE)
 
     def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
@@ -108,7 +101,6 @@ class ClipInline(RightsMixin, StackedInline):
     has_change_permission = has_delete_permission = has_add_permission  # follow the voice
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Follow the voice."""
         return self.has_right(request, "view") or self.has_add_permission(request, obj)
 
 
@@ -130,7 +122,6 @@ class VersionInline(RightsMixin, TabularInline):
     codec = column("codec", lambda version: version.codec_fingerprint[:12] or "-")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[VoiceVersion]:
-        """Return the versions with the clips of their voice's other versions."""
         versions: QuerySet[VoiceVersion] = super().get_queryset(request)
         return versions.prefetch_related("clips", "voice__versions__clips")
 
@@ -156,27 +147,13 @@ def _clip(voice: Voice) -> SafeString:
     return SafeString(render_to_string("voices/list_clip.html", context))
 
 
-def _encode(voice: Voice) -> bool:
-    version = voice.current_version
-    return version is not None and request_encoding(version)
-
-
 _encode_again = row_action(
     "encode_again",
     "Encode again",
     "queued to be encoded again",
-    _encode,
+    lambda voice: voice.current_version is not None and request_encoding(voice.current_version),
     same="already waiting to be encoded",
 )
-
-
-def _visibility(voice: Voice) -> str:
-    """Return who can speak with a voice."""
-    if voice.consent_withdrawn_at is not None:
-        return "consent withdrawn"
-    if voice.archived:
-        return "archived"
-    return "all" if voice.shared or voice.owner_id is None else "its owner"
 
 
 def _setting(name: str, label: str, done: str, field: str, value: bool) -> Callable[..., None]:
@@ -252,8 +229,15 @@ class VoiceAdmin(NounAdmin):
         "frames", lambda voice: voice.current_version.frames if voice.current_version else 0
     )
     clip = column("clip", _clip)
-    visibility = column(
-        "seen by", _visibility, None,
+    visibility = column(  # who can speak with it
+        "seen by",
+        lambda voice: (
+            "consent withdrawn" if voice.consent_withdrawn_at is not None
+            else "archived" if voice.archived
+            else "all" if voice.shared or voice.owner_id is None
+            else "its owner"
+        ),
+        None,
         {
             "consent withdrawn": "danger", "archived": "warning", "all": "info",
             "its owner": "success",
@@ -272,11 +256,9 @@ class VoiceAdmin(NounAdmin):
         )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Return the voices that the user may see, each with its versions and clips."""
         return super().get_queryset(request).prefetch_related("versions__clips__stored")
 
     def get_inlines(self, request: HttpRequest, obj: Model | None) -> list[type[Any]]:
-        """Show the history where there is one."""
         return [ClipInline, VersionInline] if obj is not None else [ClipInline]
 
     @action(description="Export", permissions=["view"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from django.core.files.uploadhandler import TemporaryFileUploadHandler
@@ -23,17 +24,17 @@ from ttsweb.http.ranged import ObjectResponse
 from ttsweb.http.schema import problems
 from ttsweb.refusals import POLL_SECONDS
 from ttsweb.rights import VOICES
-from voices.access import visible_voices
 from voices.api.serializers import (
     FormBooleanField,
     FormCharField,
     VoiceCreateSerializer,
     VoiceSerializer,
 )
+from voices.api.views import find_voice_of
 from voices.clip_checks import ClipRejectedError
 from voices.models import Voice
 from voices.portable.archive import MAX_CODES_BYTES, ImportRefusedError
-from voices.portable.export import ArchiveFile, export_voice
+from voices.portable.export import export_voice
 from voices.portable.import_ import create_voice_with_codes, import_voice
 
 _MADE_HEADERS = [
@@ -66,7 +67,6 @@ class VoiceCodesSerializer(VoiceCreateSerializer):
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Replace the files of the codes by their bytes."""
         files = attrs.pop("codes")
         codes = [file.read(MAX_CODES_BYTES + 1) for file in files]
         return super().validate(attrs) | {"codes": codes}
@@ -83,118 +83,94 @@ class VoiceExportView(APIView):
     def get(self, request: Request, voice_id: uuid.UUID) -> HttpResponseBase:
         """Return clips, transcripts, codes and the consent record of a voice as one zip archive."""
         check_query(request, ())
-        voice = visible_voices(request.user).filter(pk=voice_id).first()
-        if voice is None:
-            raise ApiProblem(404, "voice_not_found", "No voice that you may use has this id.")
-        return archive_response(voice, head_only=request.method == "HEAD")
+        voice = find_voice_of(request, voice_id)
+        version = voice.current_version
+        if version is None or not version.clips.exists():
+            raise ApiProblem(
+                409, "voice_without_clips", "The voice has no clip to export; add one."
+            )
+        archive = export_voice(voice, version)
+        response: HttpResponseBase
+        if request.method == "HEAD":
+            archive.close()
+            response = HttpResponse(content_type="application/zip")
+        else:
+            response = ObjectResponse(archive, content_type="application/zip")
+        name = "".join(one if one.isalnum() or one in " -_." else "_" for one in voice.name)
+        disposition = content_disposition_header(True, f"{name}.voice.zip")
+        response.headers["Content-Disposition"] = disposition or "attachment"
+        response.headers["Content-Length"] = str(archive.size)
+        response.headers["Cache-Control"] = "private, no-store"
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        return response
 
 
-class VoiceImportView(APIView):
-    """Voices that come as files."""
+class _ImportView(APIView):
+    """Make a voice of files: 201 if it is ready, 202 if it waits for the encoder."""
 
     write_scopes = (VOICES,)
     parser_classes = (MultiPartParser,)
+    body: type[StrictSerializer]
+    blamed: str  # the field that refusals name
+
+    make: Callable[..., Voice]
+
+    def answer(self, request: Request) -> Response:
+        fields = read_body(request, self.body)
+        try:
+            voice = self.make(
+                **fields, by=request.user.get_username(), owner=request.user, api_key=request.auth
+            )
+        except (ClipRejectedError, ImportRefusedError) as error:
+            raise error.at(self.blamed) from error
+        voice = Voice.objects.select_related("owner").get(pk=voice.pk)  # changed beside the object
+        version = voice.current_version
+        is_ready = version is not None and version.status == version.Status.READY
+        headers = {"Location": reverse("voice", args=[voice.pk])}
+        if not is_ready:
+            headers["Retry-After"] = str(POLL_SECONDS)
+        status = 201 if is_ready else 202
+        return Response(VoiceSerializer(voice).data, status=status, headers=headers)
+
+
+Post = Callable[[Any, Request], Response]
+
+
+def _describe_import(operation_id: str, body: type[StrictSerializer]) -> Callable[[Post], Post]:
+    return extend_schema(
+        operation_id=operation_id,
+        request={"multipart/form-data": body},
+        parameters=_MADE_HEADERS,
+        responses={201: VoiceSerializer, 202: VoiceSerializer, **problems(400, 401, 409, 413, 415)},
+    )
+
+
+class VoiceImportView(_ImportView):
+    body, blamed = VoiceImportSerializer, "archive"
+    make = staticmethod(lambda archive, **fields: import_voice(archive.file, **fields))
 
     def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
         """Take an archive to disk: it may be larger than one clip, so that limit is not for it."""
         request.upload_handlers = [TemporaryFileUploadHandler(request)]
         return super().initialize_request(request, *args, **kwargs)
 
-    @extend_schema(
-        operation_id="import_voice",
-        request={"multipart/form-data": VoiceImportSerializer},
-        parameters=_MADE_HEADERS,
-        responses={201: VoiceSerializer, 202: VoiceSerializer, **problems(400, 401, 409, 413, 415)},
-    )
+    @_describe_import("import_voice", VoiceImportSerializer)
     def post(self, request: Request) -> Response:
         """Make a voice from an exported file: 201 if it is ready, 202 if it must be encoded first.
 
         It can speak at once if the archive has codes of the codec that a worker has loaded.
         """
-        asked = read_body(request, VoiceImportSerializer)
-        fields = asked
-        try:
-            voice = import_voice(
-                fields["archive"].file,
-                name=fields.get("name", ""),
-                shared=fields["shared"],
-                by=request.user.get_username(),
-                owner=request.user,
-                api_key=request.auth,
-            )
-        except (ClipRejectedError, ImportRefusedError) as error:
-            raise error.at("archive") from error
-        return _made(voice)
+        return self.answer(request)
 
 
-class VoiceCodesImportView(APIView):
-    """Voices that come with their codes."""
+class VoiceCodesImportView(_ImportView):
+    body, blamed = VoiceCodesSerializer, "codes"
+    make = staticmethod(create_voice_with_codes)
 
-    write_scopes = (VOICES,)
-    parser_classes = (MultiPartParser,)
-
-    @extend_schema(
-        operation_id="import_voice_codes",
-        request={"multipart/form-data": VoiceCodesSerializer},
-        parameters=_MADE_HEADERS,
-        responses={201: VoiceSerializer, 202: VoiceSerializer, **problems(400, 401, 409, 413, 415)},
-    )
+    @_describe_import("import_voice_codes", VoiceCodesSerializer)
     def post(self, request: Request) -> Response:
         """Make a voice from clips and their codes, which must belong to the loaded codec.
 
         Codes that a clip has here already stay instead of those that are sent.
         """
-        asked = read_body(request, VoiceCodesSerializer)
-        fields = dict(asked)
-        try:
-            voice = create_voice_with_codes(
-                fields,
-                clips=fields.pop("clips"),
-                codes=fields.pop("codes"),
-                by=request.user.get_username(),
-                owner=request.user,
-                api_key=request.auth,
-            )
-        except (ClipRejectedError, ImportRefusedError) as error:
-            raise error.at("codes") from error
-        return _made(voice)
-
-
-def archive_response(voice: Voice, *, head_only: bool = False) -> HttpResponseBase:
-    """Return a voice's archive as a download.
-
-    Raises:
-        ApiProblem: 409 voice_without_clips, 410 clip_lost.
-    """
-    version = voice.current_version
-    if version is None or not version.clips.exists():
-        raise ApiProblem(409, "voice_without_clips", "The voice has no clip to export; add one.")
-    archive = export_voice(voice, version)
-    response = _body(archive, head_only=head_only)
-    name = "".join(one if one.isalnum() or one in " -_." else "_" for one in voice.name)
-    disposition = content_disposition_header(True, f"{name}.voice.zip")
-    response.headers["Content-Disposition"] = disposition or "attachment"
-    response.headers["Content-Length"] = str(archive.size)
-    response.headers["Cache-Control"] = "private, no-store"
-    response.headers["X-Content-Type-Options"] = "nosniff"
-    return response
-
-
-def _body(archive: ArchiveFile, *, head_only: bool) -> HttpResponseBase:
-    if head_only:
-        archive.close()
-        return HttpResponse(content_type="application/zip")
-    return ObjectResponse(archive, content_type="application/zip")
-
-
-def _made(voice: Voice) -> Response:
-    """Return the 201 of a voice that is ready, or the 202 of one that waits for the encoder."""
-    voice = Voice.objects.select_related("owner").get(
-        pk=voice.pk
-    )  # its rows were changed beside it
-    version = voice.current_version
-    is_ready = version is not None and version.status == version.Status.READY
-    headers = {"Location": reverse("voice", args=[voice.pk])}
-    if not is_ready:
-        headers["Retry-After"] = str(POLL_SECONDS)
-    return Response(VoiceSerializer(voice).data, status=201 if is_ready else 202, headers=headers)
+        return self.answer(request)

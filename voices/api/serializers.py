@@ -42,16 +42,6 @@ class FormCharField(serializers.CharField):
         return super().to_internal_value(data)
 
 
-@extend_schema_field({"type": "string", "pattern": f"^({LANGUAGE_TAG.pattern})?$"})
-class LanguageTagField(FormCharField):
-    """A language tag such as `en` or `pt-BR`, or the empty text."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(
-            max_length=MAX_LANGUAGE_CHARS, allow_blank=True, validators=[check_language], **kwargs
-        )
-
-
 def check_language(value: str) -> None:
     """Take a language tag such as `en` or `pt-BR`, or the empty text.
 
@@ -60,6 +50,14 @@ def check_language(value: str) -> None:
     """
     if value and not LANGUAGE_TAG.fullmatch(value):
         raise serializers.ValidationError("Expected a language tag such as en or pt-BR.")
+
+
+@extend_schema_field({"type": "string", "pattern": f"^({LANGUAGE_TAG.pattern})?$"})
+class LanguageTagField(FormCharField):
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(
+            max_length=MAX_LANGUAGE_CHARS, allow_blank=True, validators=[check_language], **kwargs
+        )
 
 
 class VoiceCreateSerializer(StrictSerializer):
@@ -94,7 +92,6 @@ class VoiceCreateSerializer(StrictSerializer):
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Replace `audio` and `transcript` by `clips`."""
         files, transcripts = attrs.pop("audio"), attrs.pop("transcript")
         return attrs | {"clips": read_clips(files, transcripts)}
 

@@ -41,13 +41,12 @@ from voices.api.serializers import (
     VoiceSerializer,
     VoiceUpdateSerializer,
 )
-from voices.models import LANGUAGE_TAG, ReferenceClip, Voice, VoiceVersion
+from voices.models import LANGUAGE_TAG, Voice, VoiceVersion
 from voices.removal import delete_voice
 from voices.transitions import request_encoding
 
 
 def _has_status(names: list[str]) -> Q:
-    """Return the condition for statuses of the newest version."""
     newest = VoiceVersion.objects.filter(voice=OuterRef("voice")).order_by("-number")
     found = VoiceVersion.objects.filter(
         status__in=names, voice__isnull=False, pk=Subquery(newest.values("pk")[:1])
@@ -83,7 +82,6 @@ class VoiceFilterSerializer(serializers.Serializer[Any]):
     shared = truth_filter("`true` or `false`.")
 
     def validate_name(self, value: str) -> Q:
-        """Return the condition for a name."""
         return Q(name__iexact=value)
 
     def validate_means(self, value: str) -> Q:
@@ -91,12 +89,12 @@ class VoiceFilterSerializer(serializers.Serializer[Any]):
         return Q()
 
     def validate_language(self, value: str) -> Q:
-        """Return the condition for a language and its regions."""
         if not LANGUAGE_TAG.fullmatch(value):
             raise serializers.ValidationError("Expected a language tag such as en or pt-BR.")
         return Q(language__iexact=value) | Q(language__istartswith=f"{value}-")
 
 
+_NOT_FOUND = "voice_not_found", "No voice that you may use has this id."
 CONTENT_TYPES = {
     "wav": "audio/wav",
     "flac": "audio/flac",
@@ -112,25 +110,10 @@ def _with_versions(voices: QuerySet[Voice]) -> QuerySet[Voice]:
     return voices.select_related("owner").prefetch_related(Prefetch("versions", queryset=versions))
 
 
-def _meant(request: Request, wanted: str) -> list[uuid.UUID]:
-    """Return the id of the voice that a name means to this user, or nothing.
-
-    Raises:
-        ApiProblem: 409 voice_ambiguous_name.
-    """
-    try:
-        return [find_voice(request.user, wanted).pk]  # type: ignore[arg-type]  # never anonymous
-    except SubmitRejectedError as error:
-        if error.code == "voice_not_found":
-            return []
-        raise error.at("means") from error
-
-
 def find_voice_of(request: Request, voice_id: uuid.UUID) -> Voice:
-    """Return a voice that this user may see, or raise the 404."""
     voice = _with_versions(visible_voices(request.user)).filter(pk=voice_id).first()
     if voice is None:
-        raise _not_found()
+        raise ApiProblem(404, *_NOT_FOUND)
     return voice
 
 
@@ -152,19 +135,9 @@ def check_own(request: Request, voice: Voice) -> None:
 
 
 def _find_own(request: Request, voice_id: uuid.UUID) -> Voice:
-    """Return a voice that this user may change, or raise the 404 or the 403."""
     voice = find_voice_of(request, voice_id)
     check_own(request, voice)
     return voice
-
-
-def _not_found() -> ApiProblem:
-    return ApiProblem(404, "voice_not_found", "No voice that you may use has this id.")
-
-
-def _is_open(voice: Voice) -> bool:
-    version = voice.current_version
-    return version is not None and version.status in ("pending", "encoding")
 
 
 def _encode(request: Request, voice: Voice, _: Mapping[str, Any]) -> None:
@@ -178,7 +151,13 @@ def _encode(request: Request, voice: Voice, _: Mapping[str, Any]) -> None:
         )
 
 
-VOICE = Noun("voice", VoiceSerializer, find_voice_of, _is_open, scope=VOICES)
+VOICE = Noun(
+    "voice",
+    VoiceSerializer,
+    find_voice_of,
+    lambda voice: voice.current_version and voice.current_version.status in ("pending", "encoding"),
+    scope=VOICES,
+)
 encode_voice = VOICE.action(
     "encode_voice",
     "Encode a voice again; jobs that need the voice wait for it.",
@@ -195,10 +174,15 @@ class VoicesView(ListView[Voice]):
     filters = VoiceFilterSerializer
 
     def rows(self) -> QuerySet[Voice]:
-        """Return the voices that the user may see, each with its versions and clips."""
         voices = _with_versions(visible_voices(self.request.user))
         if (wanted := self.request.query_params.get("means")) is not None:
-            voices = voices.filter(pk__in=_meant(self.request, wanted))
+            try:
+                meant = find_voice(self.request.user, wanted)  # type: ignore[arg-type]  # never anonymous
+            except SubmitRejectedError as error:
+                if error.code != "voice_not_found":
+                    raise error.at("means") from error
+                return voices.none()
+            voices = voices.filter(pk=meant.pk)
         return voices
 
     get = list_rows(
@@ -264,7 +248,7 @@ class VoiceView(APIView):
                 api_key=request.auth,
             )
         except submit.VoiceDeletedError as error:
-            raise _not_found() from error
+            raise ApiProblem(404, *_NOT_FOUND) from error
         if version is None:
             return VOICE.shown(request, voice_id)
         return VOICE.answer(request, voice_id, status=202)
@@ -274,7 +258,7 @@ class VoiceView(APIView):
         """Delete a voice and its clips; queued jobs that need it fail."""
         check_query(request, ())
         if not delete_voice(_find_own(request, voice_id)):
-            raise _not_found()
+            raise ApiProblem(404, *_NOT_FOUND)
         return Response(status=204)
 
 
@@ -296,9 +280,8 @@ class VoiceAudioView(APIView):
         """Return a clip of the newest version, or a byte range of it."""
         index = read_query(request, ClipQuerySerializer)["clip"]
         voice = find_voice_of(request, voice_id)
-        clips: list[ReferenceClip] = (
-            list(voice.current_version.clips.all()) if voice.current_version else []
-        )
+        version = voice.current_version
+        clips = version.clips.all() if version else ()
         clip = next((clip for clip in clips if clip.index == index), None)
         if clip is None:
             raise ApiProblem(

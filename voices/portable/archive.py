@@ -20,7 +20,7 @@ from typing import IO, Any
 import numpy as np
 
 from ttsweb.refusals import RefusedError
-from ttsweb.zips import ZipLimits, ZipRefusedError, check_entries
+from ttsweb.zips import ZipLimits, ZipRefusedError, open_zip
 
 
 class ImportRefusedError(RefusedError):
@@ -39,8 +39,7 @@ def too_large(message: str) -> ImportRefusedError:
 
 MAX_ENTRIES = 400
 MAX_DIRECTORY_BYTES = 128 * 1024
-_END = struct.Struct("<4s4H2LH")  # the end of central directory record, without a comment
-_CHUNK_BYTES = 128 * 1024
+_END_BYTES = 22  # of the end of central directory record, without a comment
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, ValueError,
            struct.error, KeyError, UnicodeError)  # fmt: skip
@@ -51,11 +50,21 @@ class Archive:
 
     def __init__(self, opened: zipfile.ZipFile, *, max_bytes: int) -> None:
         self._opened, self._left = opened, max_bytes
-        self._entries = _entries_of(opened)
+        self._entries: dict[str, zipfile.ZipInfo] = {}
+        for entry in opened.infolist():
+            if entry.is_dir() and not entry.file_size:  # which some programs add
+                continue
+            if entry.filename in self._entries:
+                raise invalid(f"The archive has two entries named {entry.filename!r}.")
+            if entry.compress_type not in _METHODS:
+                raise invalid(
+                    f"The entry {entry.filename!r} uses an unsupported compression; export the "
+                    "voice again."
+                )
+            self._entries[entry.filename] = entry
 
     @property
     def names(self) -> frozenset[str]:
-        """Return the names of all entries that are files."""
         return frozenset(self._entries)
 
     def read(self, name: str, *, max_bytes: int) -> bytes:
@@ -70,23 +79,15 @@ class Archive:
         if entry is None:
             raise invalid(f"The archive has no entry {name!r}, although its manifest names it.")
         limit = min(max_bytes, self._left)
-        if entry.file_size > limit:
-            raise too_large(f"The entry {name!r} is too large: at most {limit} bytes are allowed.")
-        parts: list[bytes] = []
-        size = 0
         try:
-            with self._opened.open(entry) as file:
-                while part := file.read(_CHUNK_BYTES):
-                    size += len(part)
-                    if size > limit:
-                        raise too_large(
-                            f"The entry {name!r} is too large: at most {limit} bytes are allowed."
-                        )
-                    parts.append(part)
+            with self._opened.open(entry) as file:  # which gives no more than the stated size
+                content = file.read(limit + 1) if entry.file_size <= limit else None
         except _BROKEN as error:
             raise invalid(f"The entry {name!r} is damaged; send the file again.") from error
-        self._left -= size
-        return b"".join(parts)
+        if content is None or len(content) > limit:
+            raise too_large(f"The entry {name!r} is too large: at most {limit} bytes are allowed.")
+        self._left -= len(content)
+        return content
 
 
 @contextmanager
@@ -96,62 +97,22 @@ def open_archive(file: IO[bytes], *, max_bytes: int) -> Iterator[Archive]:
     Raises:
         ImportRefusedError: archive_invalid, or archive_too_large for too many entries.
     """
-    _check_end(file)
     try:
-        opened = zipfile.ZipFile(file)
-    except _BROKEN as error:
-        raise invalid("The archive's list of entries is damaged; send the file again.") from error
+        # Clips hardly shrink, silence does.
+        limits = ZipLimits(MAX_ENTRIES, MAX_DIRECTORY_BYTES, growth_bytes=max_bytes, ratio=1000)
+        opened = open_zip(file, limits)
+    except ZipRefusedError as error:
+        if error.code == "damaged":
+            sentence = f"The file is not a zip archive of an exported voice: it {error.why}."
+            raise invalid(sentence) from error
+        refuse = too_large if error.code == "too_large" else invalid
+        raise refuse(f"The archive {error.why}.") from error
     with opened:
-        try:
-            check_entries(opened.infolist(), _limits(max_bytes), directory_at=opened.start_dir)
-        except ZipRefusedError as error:
-            refuse = too_large if error.code == "too_large" else invalid
-            raise refuse(f"The archive {error.why}.") from error
+        file.seek(-_END_BYTES, 2)
+        is_ended = file.read().startswith(b"PK\5\6") and not opened.comment
+        if not is_ended or min((one.header_offset for one in opened.infolist()), default=0):
+            raise invalid("The file contains other data than the archive; export the voice again.")
         yield Archive(opened, max_bytes=max_bytes)
-
-
-def _limits(max_bytes: int) -> ZipLimits:
-    """Return what the directory may state; clips hardly shrink, silence does."""
-    return ZipLimits(
-        entries=MAX_ENTRIES, directory_bytes=MAX_DIRECTORY_BYTES, growth_bytes=max_bytes, ratio=1000
-    )
-
-
-def _check_end(file: IO[bytes]) -> None:
-    """Bound the directory before anything makes objects of its entries."""
-    length = file.seek(0, 2)
-    if length < _END.size:
-        raise invalid("The file is not a zip archive; send a file that was exported from a voice.")
-    file.seek(length - _END.size)
-    signature, disk, first, here, entries, size, start, comment = _END.unpack(file.read(_END.size))
-    if signature != b"PK\5\6" or comment:
-        raise invalid(
-            "The zip archive is not complete, or has a comment at its end; export the voice again."
-        )
-    if disk or first or here != entries or start + size != length - _END.size:
-        raise invalid(
-            "The zip archive is split into parts, contains other data, or is a 64-bit archive; "
-            "export the voice again."
-        )
-    if entries > MAX_ENTRIES or size > MAX_DIRECTORY_BYTES:
-        raise too_large(f"The archive has {entries} entries; a voice has at most {MAX_ENTRIES}.")
-
-
-def _entries_of(opened: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """Return the files by their names; folders, which some programs add, are left out."""
-    entries: dict[str, zipfile.ZipInfo] = {}
-    for entry in opened.infolist():
-        if entry.is_dir() and not entry.file_size:
-            continue
-        if entry.filename in entries:
-            raise invalid(f"The archive has two entries named {entry.filename!r}.")
-        if entry.compress_type not in _METHODS:
-            raise invalid(
-                f"The entry {entry.filename!r} uses an unsupported compression; export the "
-                "voice again."
-            )
-        entries[entry.filename] = entry
-    return entries
 
 
 MAX_CODES_BYTES = 4_000_000

@@ -9,14 +9,14 @@ import re
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NamedTuple, NoReturn
 
 from django.conf import settings
 from django.core.files.storage import default_storage
 from django.utils.dateparse import parse_datetime
 
 from ttsweb.refusals import RefusedError
+from ttsweb.zips import fixed_entry
 from voices.clip_checks import CONTAINERS
 from voices.models import (
     LANGUAGE_TAG,
@@ -33,8 +33,6 @@ FORMAT = "ttsweb-voice"
 FORMAT_VERSION = 1
 MAX_MANIFEST_BYTES = 1_000_000
 MAX_CODES_PER_CLIP = 8
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_FILE = re.compile(r"(clips|codes)/[a-z0-9][a-z0-9.-]{0,99}")
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # what no database takes
 
 Reader = Callable[[Any], Any]
@@ -48,43 +46,44 @@ class _WrongError(ValueError):
         self.expected, self.path = expected, path
 
 
-def _text(most: int, *, least: int = 1, is_trimmed: bool = True) -> Reader:
-    def read(value: Any) -> str:
-        text = value.strip() if isinstance(value, str) and is_trimmed else value
-        if not isinstance(text, str) or not least <= len(text) <= most or _UNSTORABLE.search(text):
-            raise _WrongError(f"a text of {least} to {most} characters")
-        return text
+def _member(
+    kinds: type | tuple[type, ...], expected: str, is_right: Callable[[Any], Any]
+) -> Reader:
+    """Return what reads a value of these types for which `is_right` is not false."""
 
-    return read
-
-
-def _matching(pattern: re.Pattern[str], expected: str) -> Reader:
-    def read(value: Any) -> str:
-        if not isinstance(value, str) or not pattern.fullmatch(value):
+    def read(value: Any) -> Any:
+        is_bool = isinstance(value, bool) and kinds is not bool  # a number to Python
+        if is_bool or not isinstance(value, kinds) or not is_right(value):
             raise _WrongError(expected)
         return value
 
     return read
 
 
+def _text(most: int, *, least: int = 1, is_trimmed: bool = True) -> Reader:
+    def is_right(text: str) -> bool:
+        return least <= len(text) <= most and not _UNSTORABLE.search(text)
+
+    read = _member(str, f"a text of {least} to {most} characters", is_right)
+    return lambda value: read(value.strip() if is_trimmed and isinstance(value, str) else value)
+
+
+def _matching(pattern: str, expected: str) -> Reader:
+    return _member(str, expected, re.compile(pattern).fullmatch)
+
+
 def _number(low: float, high: float, *, is_whole: bool = False) -> Reader:
-    kinds = (int,) if is_whole else (int, float)
-
-    def read(value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
-            raise _WrongError(f"a {'whole ' * is_whole}number from {low:g} to {high:g}")
-        return value
-
-    return read
+    expected = f"a {'whole ' * is_whole}number from {low:g} to {high:g}"
+    return _member(int if is_whole else (int, float), expected, lambda one: low <= one <= high)
 
 
 def _list_of(reader: Reader, *, most: int, least: int = 0) -> Reader:
-    def read(value: Any) -> list[Any]:
-        if not isinstance(value, list) or not least <= len(value) <= most:
-            raise _WrongError(f"a list of {least} to {most} entries")
-        return [_read_at(str(place), reader, one) for place, one in enumerate(value)]
-
-    return read
+    is_right = _member(
+        list, f"a list of {least} to {most} entries", lambda many: least <= len(many) <= most
+    )
+    return lambda value: [
+        _read_at(str(place), reader, one) for place, one in enumerate(is_right(value))
+    ]
 
 
 def _object(members: Mapping[str, Reader], *, is_whole: bool = True) -> Reader:
@@ -109,17 +108,10 @@ def _read_at(place: str, reader: Reader, value: Any) -> Any:
         raise _WrongError(error.expected, place, *error.path) from error
 
 
-def _language(value: Any) -> str:
+def _language(value: Any) -> Any:
+    is_right = re.compile(f"({LANGUAGE_TAG.pattern})?").fullmatch
     tag = _text(MAX_LANGUAGE_CHARS, least=0)(value)
-    if tag and not LANGUAGE_TAG.fullmatch(tag):
-        raise _WrongError("a language tag such as en or pt-BR")
-    return str(tag)
-
-
-def _truth(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise _WrongError("true or false")
-    return value
+    return _member(str, "a language tag such as en or pt-BR", is_right)(tag)
 
 
 def _moment(value: Any) -> dt.datetime:
@@ -132,24 +124,17 @@ def _moment(value: Any) -> dt.datetime:
     return found if found.tzinfo else found.replace(tzinfo=dt.UTC)
 
 
-_LEVEL = _number(-1e9, 1e9)
 _COUNT = _number(0, 10**9, is_whole=True)
-_DIGEST = _matching(_SHA256, "a SHA-256 in hexadecimal")
-_PATH = _matching(_FILE, "a path such as clips/0.wav")
+_DIGEST = _matching("[0-9a-f]{64}", "a SHA-256 in hexadecimal")
+_PATH = _matching(r"(clips|codes)/[a-z0-9][a-z0-9.-]{0,99}", "a path such as clips/0.wav")
+_LEVELS = ("duration_seconds", "peak_dbfs", "rms_dbfs", "silence_share", "noise_floor_dbfs",
+           "clipped_share")  # fmt: skip
 # What was measured while a clip was decoded; empty for one that never was.
 _MEASURES = _object(
     {
-        "duration_seconds": _LEVEL,
-        "peak_dbfs": _LEVEL,
-        "rms_dbfs": _LEVEL,
-        "silence_share": _LEVEL,
-        "noise_floor_dbfs": _LEVEL,
-        "clipped_share": _LEVEL,
-        "sample_rate": _COUNT,
-        "channels": _COUNT,
-        "damaged_packets": _COUNT,
-        "codec": _text(40),
-        "container": _text(40),
+        **dict.fromkeys(_LEVELS, _number(-1e9, 1e9)),
+        **dict.fromkeys(("sample_rate", "channels", "damaged_packets"), _COUNT),
+        **dict.fromkeys(("codec", "container"), _text(40)),
         "peaks": _list_of(_number(0, 255, is_whole=True), most=400),
         "warnings": _list_of(_object({"code": _text(60), "message": _text(500)}), most=20),
     },
@@ -160,7 +145,7 @@ _CLIP = _object(
     {
         "file": _PATH,
         "sha256": _DIGEST,
-        "container": _matching(re.compile("|".join(CONTAINERS)), f"one of {', '.join(CONTAINERS)}"),
+        "container": _matching("|".join(CONTAINERS), f"one of {', '.join(CONTAINERS)}"),
         "filename": _text(200, least=0),
         "transcript": _text(20_000, is_trimmed=False),
         "measures": _MEASURES,
@@ -169,12 +154,12 @@ _CLIP = _object(
 )
 _MANIFEST = _object(
     {
-        "format": _matching(re.compile(FORMAT), FORMAT),
+        "format": _matching(FORMAT, FORMAT),
         "format_version": _COUNT,
         "name": _text(100),
         "description": _text(2000, least=0, is_trimmed=False),
         "language": _language,
-        "cache_codes": _truth,
+        "cache_codes": _member(bool, "true or false", lambda _: True),
         "version": _number(1, 10**9, is_whole=True),
         "consent": _object(
             {
@@ -213,18 +198,16 @@ def read_manifest(archive: Archive) -> dict[str, Any]:
 
 
 def _parse(content: bytes) -> dict[str, Any]:
-    """Return the members of the JSON object."""
+    def refuse_number(name: str) -> NoReturn:
+        raise ValueError(f"{name} is not a JSON number")
+
     try:
-        members = json.loads(content.decode(), parse_constant=_no_number)
+        members = json.loads(content.decode(), parse_constant=refuse_number)
     except (ValueError, RecursionError) as error:
         raise invalid(f"{MANIFEST} cannot be read as JSON in UTF-8.") from error
     if not isinstance(members, dict):
         raise invalid(f"{MANIFEST} is not a JSON object.")
     return members
-
-
-def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
 
 
 def _check_files(manifest: dict[str, Any], archive: Archive) -> None:
@@ -266,8 +249,7 @@ class ArchiveFile:
             yield part
 
 
-@dataclass(frozen=True)
-class _CodesEntry:
+class _CodesEntry(NamedTuple):
     name: str
     content: bytes
     codec_fingerprint: str
@@ -289,11 +271,11 @@ def export_voice(voice: Voice, version: VoiceVersion) -> ArchiveFile:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as target:
             manifest = _manifest(voice, version, clips, codes)
             text = json.dumps(manifest, ensure_ascii=False, indent=1, sort_keys=True)
-            target.writestr(_entry(MANIFEST), text.encode())
+            target.writestr(fixed_entry(MANIFEST), text.encode())
             for clip, entries in zip(clips, codes, strict=True):
                 _copy_clip(target, clip)
                 for one in entries:
-                    target.writestr(_entry(one.name), one.content)
+                    target.writestr(fixed_entry(one.name), one.content)
         return ArchiveFile(file)
     except BaseException:
         file.close()
@@ -358,7 +340,7 @@ def _manifest(
 
 def _copy_clip(target: zipfile.ZipFile, clip: ReferenceClip) -> None:
     """Copy a clip's bytes in chunks, and look whether they are still those of its digest."""
-    entry = _entry(_clip_name(clip))
+    entry = fixed_entry(_clip_name(clip))
     entry.file_size = clip.stored.size_bytes
     digest = hashlib.sha256()
     try:
@@ -382,11 +364,3 @@ def _copy_clip(target: zipfile.ZipFile, clip: ReferenceClip) -> None:
 
 def _clip_name(clip: ReferenceClip) -> str:
     return f"clips/{clip.index}.{clip.stored.container}"
-
-
-def _entry(name: str) -> zipfile.ZipInfo:
-    """Return a stored entry with a fixed date and fixed rights."""
-    entry = zipfile.ZipInfo(name)  # its date is the earliest that a zip can have
-    entry.create_system = 3  # the one of Unix on every system
-    entry.external_attr = 0o644 << 16
-    return entry

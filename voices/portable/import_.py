@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
@@ -58,36 +59,105 @@ def import_voice(
         ImportRefusedError, ClipRejectedError, VoiceNameTakenError, KeyLimitError: it is not taken.
         OSError: the storage cannot be written; nothing is kept.
     """
-    kept = Kept()
-    try:
+    importer = f" (imported by {by[:100]})"
+    with _letting_go() as kept:
         with open_archive(file, max_bytes=settings.MAX_BODY_BYTES) as archive:
             manifest = read_manifest(archive)
             clips = _store(archive, manifest["clips"], kept, tenant_of(owner.pk if owner else None))
+        consent = manifest["consent"]
         with transaction.atomic():
-            voice = _create(
-                manifest, clips, by=by, owner=owner, api_key=api_key, name=name, shared=shared
+            voice = create_voice(
+                name=name or manifest["name"],
+                description=manifest["description"],
+                language=manifest["language"],
+                shared=shared,
+                cache_codes=manifest["cache_codes"],
+                consent_statement=consent["statement"],
+                by=consent["by"][: _BY_LENGTH - len(importer)] + importer,
+                clips=clips,
+                owner=owner,
+                api_key=api_key,
             )
-            unused = adopt(voice, kept.codes)
-    except BaseException:
-        kept.let_go()
-        raise
-    delete_objects(unused)
+            Voice.objects.filter(pk=voice.pk).update(consent_at=consent["at"])
+            _adopt(voice, kept)
     return voice
 
 
+@dataclass
+class _Kept:
+    """The clips and the objects of codes that were written before there is a voice.
+
+    Of codes, `(clip, codes, key)` of each object, which no row names yet.
+    """
+
+    clips: list[uuid.UUID] = field(default_factory=list)
+    codes: list[tuple[StoredClip, CheckedCodes, str]] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
+
+    def store_codes(self, clip: StoredClip, codes: CheckedCodes) -> None:
+        """Write the object under a name of its own; OSError where the storage cannot be written."""
+        codec = codes.codec_fingerprint
+        name = f"codes/{clip.fingerprint}/{codec[:16]}-{uuid.uuid4().hex}.safetensors"
+        key = default_storage.save(name, ContentFile(codes.content))
+        self.codes.append((clip, codes, key))
+
+
+@contextmanager
+def _letting_go() -> Iterator[_Kept]:
+    """Give a list of what is written, and remove afterwards what no voice uses."""
+    kept = _Kept()
+    try:
+        yield kept
+    except BaseException:
+        delete_objects(key for _, _, key in kept.codes)
+        collect_clips(kept.clips)
+        raise
+    delete_objects(kept.unused)
+
+
+def _adopt(voice: Voice, kept: _Kept) -> None:
+    """Give the codes to their clips, and make the voice ready if a loaded codec has them all.
+
+    Codes that a clip has already stay. Call inside the transaction that makes the voice.
+    """
+    for clip, codes, key in kept.codes:
+        if not transitions.adopt_codes(
+            clip,
+            codes.codec_fingerprint,
+            key=key,
+            frames=codes.frames,
+            resampler=codes.resampler,
+        ):
+            kept.unused.append(key)
+    version = voice.current_version
+    if version is not None:
+        any(transitions.ready_version(version, codec) for codec in sorted(_codecs(is_loaded=True)))
+
+
+def _codecs(*, is_loaded: bool) -> set[str]:
+    """Return the codecs of all workers that were ever seen here, or those loaded by living ones."""
+    return set().union(*answers_to(codecs_asked, is_loaded=is_loaded))
+
+
 def _store(
-    archive: Archive, members: Sequence[dict[str, Any]], kept: Kept, tenant: str
+    archive: Archive, members: Sequence[dict[str, Any]], kept: _Kept, tenant: str
 ) -> list[NewClip]:
     """Store the clips, and the codes of known codecs; one of them is in memory at a time."""
-    codecs = known_codecs()
+    codecs = _codecs(is_loaded=False)
     clips = []
     for member in members:
         stored = _store_clip(archive, member, tenant)
         kept.clips.append(stored.pk)
         for codes in member["codes"]:
-            if codes["codec_fingerprint"] in codecs:
-                checked = _read_codes(archive, codes, clip=stored.fingerprint)
-                kept.codes.append(store_codes(stored, checked))
+            if codes["codec_fingerprint"] not in codecs:
+                continue
+            checked = check_codes(_read(archive, codes, max_bytes=MAX_CODES_BYTES))
+            promised = (stored.fingerprint, codes["codec_fingerprint"])
+            if (checked.clip_fingerprint, checked.codec_fingerprint) != promised:
+                raise ImportRefusedError(
+                    "codes_invalid", f"The codes {codes['file']!r} belong to another clip or codec."
+                )
+            kept.store_codes(stored, checked)
         clips.append(NewClip(member["transcript"], member["filename"], stored=stored))
     return clips
 
@@ -109,17 +179,6 @@ def _store_clip(archive: Archive, member: dict[str, Any], tenant: str) -> Stored
     return stored
 
 
-def _read_codes(archive: Archive, member: dict[str, Any], *, clip: str) -> CheckedCodes:
-    """Return codes that are what the manifest promises, and of this clip."""
-    checked = check_codes(_read(archive, member, max_bytes=MAX_CODES_BYTES))
-    promised = (clip, member["codec_fingerprint"])
-    if (checked.clip_fingerprint, checked.codec_fingerprint) != promised:
-        raise ImportRefusedError(
-            "codes_invalid", f"The codes {member['file']!r} belong to another clip or codec."
-        )
-    return checked
-
-
 def _read(archive: Archive, member: dict[str, Any], *, max_bytes: int) -> bytes:
     content = archive.read(member["file"], max_bytes=max_bytes)
     if hashlib.sha256(content).hexdigest() != member["sha256"]:
@@ -131,135 +190,36 @@ def _read(archive: Archive, member: dict[str, Any], *, max_bytes: int) -> bytes:
     return content
 
 
-def _create(
-    manifest: dict[str, Any],
-    clips: list[NewClip],
-    *,
-    by: str,
-    owner: AbstractBaseUser | AnonymousUser | None,
-    api_key: Model | None,
-    name: str,
-    shared: bool,
-) -> Voice:
-    consent = manifest["consent"]
-    importer = f" (imported by {by[:100]})"
-    voice = create_voice(
-        name=name or manifest["name"],
-        description=manifest["description"],
-        language=manifest["language"],
-        shared=shared,
-        cache_codes=manifest["cache_codes"],
-        consent_statement=consent["statement"],
-        by=consent["by"][: _BY_LENGTH - len(importer)] + importer,
-        clips=clips,
-        owner=owner,
-        api_key=api_key,
-    )
-    Voice.objects.filter(pk=voice.pk).update(consent_at=consent["at"])
-    return voice
-
-
-@dataclass(frozen=True)
-class StoredCodes:
-    """Codes whose object is written and that no row names yet."""
-
-    clip: StoredClip
-    codes: CheckedCodes
-    key: str
-
-
-def store_codes(clip: StoredClip, codes: CheckedCodes) -> StoredCodes:
-    """Write the object under a name of its own.
-
-    Raises:
-        OSError: the storage cannot be written.
-    """
-    codec = codes.codec_fingerprint
-    name = f"codes/{clip.fingerprint}/{codec[:16]}-{uuid.uuid4().hex}.safetensors"
-    return StoredCodes(clip, codes, default_storage.save(name, ContentFile(codes.content)))
-
-
-def adopt(voice: Voice, stored: Sequence[StoredCodes]) -> list[str]:
-    """Give the codes to their clips, and make the voice ready if a loaded codec has them all.
-
-    Codes that a clip has already stay. Call inside the transaction that makes the voice.
-
-    Returns the keys of the objects that are not used.
-    """
-    unused = [
-        one.key
-        for one in stored
-        if not transitions.adopt_codes(
-            one.clip,
-            one.codes.codec_fingerprint,
-            key=one.key,
-            frames=one.codes.frames,
-            resampler=one.codes.resampler,
-        )
-    ]
-    version = voice.current_version
-    if version is not None:
-        any(transitions.ready_version(version, codec) for codec in sorted(loaded_codecs()))
-    return unused
-
-
-@dataclass
-class Kept:
-    """The clips and the objects of codes that were written before there is a voice."""
-
-    clips: list[uuid.UUID] = field(default_factory=list)
-    codes: list[StoredCodes] = field(default_factory=list)
-
-    def let_go(self) -> None:
-        """Remove what no voice uses."""
-        delete_objects(one.key for one in self.codes)
-        collect_clips(self.clips)
-
-
-def known_codecs() -> set[str]:
-    """Return the fingerprints of the codecs of all workers that were ever seen here."""
-    return set().union(*answers_to(codecs_asked, is_loaded=False))
-
-
-def loaded_codecs() -> set[str]:
-    """Return the fingerprints of the codecs that ready and living workers have loaded."""
-    return set().union(*answers_to(codecs_asked, is_loaded=True))
-
-
 def create_voice_with_codes(
-    fields: Mapping[str, Any],
     *,
     clips: Sequence[NewClip],
     codes: Sequence[bytes],
-    by: str,
     owner: AbstractBaseUser | AnonymousUser | None = None,
-    api_key: Model | None = None,
+    **fields: Any,
 ) -> Voice:
     """Make a voice whose clips bring their codes, safetensors objects in the same order.
 
     Codes that a clip has here already stay instead of those that were sent.
 
     Args:
-        fields: name, consent_statement, description, language, shared and cache_codes, as for
-            `create_voice`.
+        fields: what else `create_voice` takes.
 
     Raises:
         ImportRefusedError: the codes are damaged, or not of these clips and the loaded codec.
         ClipRejectedError, VoiceNameTakenError, KeyLimitError, OSError: as for `create_voice`.
     """
     checked = _check_pairs(clips, codes)
-    kept = Kept()
-    try:
-        tenant = tenant_of(owner.pk if owner else None)
-        pairs = zip(clips, checked, strict=True)
-        stored = [_store_pair(clip, one, kept, tenant) for clip, one in pairs]
+    tenant, stored = tenant_of(owner.pk if owner else None), []
+    with _letting_go() as kept:
+        for clip, one in zip(clips, checked, strict=True):
+            content = clip.content or b""
+            row = store_clip(content, container=check_clip(content), tenant=tenant)
+            kept.clips.append(row.pk)
+            kept.store_codes(row, one)
+            stored.append(replace(clip, content=None, stored=row))
         with transaction.atomic():
-            voice = create_voice(**fields, clips=stored, by=by, owner=owner, api_key=api_key)
-            unused = adopt(voice, kept.codes)
-    except BaseException:
-        kept.let_go()
-        raise
-    delete_objects(unused)
+            voice = create_voice(clips=stored, owner=owner, **fields)
+            _adopt(voice, kept)
     return voice
 
 
@@ -280,13 +240,7 @@ def _check_pairs(clips: Sequence[NewClip], codes: Sequence[bytes]) -> list[Check
                 f"{one.clip_fingerprint[:64]!r}, but the clip's sha256 is "
                 f"{clip.fingerprint}.",
             )
-    _check_codecs({one.codec_fingerprint for one in checked})
-    return checked
-
-
-def _check_codecs(given: set[str]) -> None:
-    """Refuse codes of a codec that no worker has loaded at the moment."""
-    loaded = loaded_codecs()
+    given, loaded = {one.codec_fingerprint for one in checked}, _codecs(is_loaded=True)
     if not loaded:
         raise ImportRefusedError(
             "codec_unknown",
@@ -301,12 +255,4 @@ def _check_codecs(given: set[str]) -> None:
             f"{', '.join(sorted(loaded))} is loaded. Send the clips without codes to have "
             "them encoded here.",
         )
-
-
-def _store_pair(clip: NewClip, codes: CheckedCodes, kept: Kept, tenant: str) -> NewClip:
-    """Store a clip's bytes and its codes."""
-    content = clip.content or b""
-    stored = store_clip(content, container=check_clip(content), tenant=tenant)
-    kept.clips.append(stored.pk)
-    kept.codes.append(store_codes(stored, codes))
-    return replace(clip, content=None, stored=stored)
+    return checked

@@ -18,7 +18,14 @@ from typing import Any
 import av
 import numpy as np
 
-from workers.audio.clips import FULL_SCALE, SILENT_PEAK_DBFS, FloatArray, measure, peaks_of
+from workers.audio.clips import (
+    FULL_SCALE,
+    SILENT_PEAK_DBFS,
+    ClipError,
+    FloatArray,
+    measure,
+    peaks_of,
+)
 from workers.bounded_child import set_limits
 
 DEMUXERS = {
@@ -40,14 +47,6 @@ MAX_CHANNELS = 8
 MAX_PEAKS = 400  # of the waveform that pages draw
 LOWEST_RATE, HIGHEST_RATE = 4_000, 384_000
 DAMAGED_SHARE = 0.05  # above it a file is not a recording with a scratch but not what it says
-
-
-class RefusedError(Exception):
-    """The clip cannot be used; the code and the sentence go to the person who sent it."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code, self.message = code, message
 
 
 @dataclass(slots=True)
@@ -74,12 +73,10 @@ def main() -> int:
             container=request["container"],
             max_seconds=request["max_seconds"],
         )
-    except RefusedError as error:
+    except ClipError as error:
         answer = {"error": error.code, "message": error.message}
-    except MemoryError:
-        answer = {"error": "clip_decode_memory", "message": ""}
-    except OSError as error:
-        if error.errno != errno.ENOMEM:
+    except (MemoryError, OSError) as error:
+        if isinstance(error, OSError) and error.errno != errno.ENOMEM:
             raise
         answer = {"error": "clip_decode_memory", "message": ""}
     sys.stdout.write(json.dumps(answer))
@@ -92,7 +89,7 @@ def decode(source: Path, target: Path, *, container: str, max_seconds: float) ->
     Stops as soon as more than `max_seconds` were decoded, whatever the header says.
 
     Raises:
-        RefusedError: the clip cannot be used.
+        ClipError: the clip cannot be used.
     """
     tally = Tally()
     options = {"protocol_whitelist": "file", "codec_whitelist": ",".join(sorted(CODECS))}
@@ -105,24 +102,24 @@ def decode(source: Path, target: Path, *, container: str, max_seconds: float) ->
                 for block in _mono_blocks(opened, stream, tally):
                     file.write(block.tobytes())
                     if tally.samples > max_seconds * sample_rate:
-                        raise RefusedError(
+                        raise ClipError(
                             "clip_too_long",
                             f"The clip is longer than {max_seconds:g} seconds; cut it.",
                         )
     except av.error.FFmpegError as error:
         if error.errno == errno.ENOMEM:
             raise MemoryError from error
-        raise RefusedError("clip_undecodable", _broken_message(container)) from error
+        raise ClipError("clip_undecodable", _broken_message(container)) from error
     if not tally.samples or tally.damaged > DAMAGED_SHARE * tally.packets:
-        raise RefusedError("clip_undecodable", _broken_message(container))
+        raise ClipError("clip_undecodable", _broken_message(container))
     waveform = np.fromfile(target, dtype=np.float32)
     if not np.isfinite(waveform).all():
-        raise RefusedError(
+        raise ClipError(
             "clip_not_finite", "The clip contains samples that are not numbers; export it again."
         )
     measures = measure(waveform, sample_rate)
     if measures["peak_dbfs"] <= SILENT_PEAK_DBFS:
-        raise RefusedError("clip_silent", "The clip is silent; record it again.")
+        raise ClipError("clip_silent", "The clip is silent; record it again.")
     return measures | {
         "sample_rate": sample_rate,
         "channels": channels,
@@ -144,23 +141,23 @@ def _broken_message(container: str) -> str:
 def _first_audio_stream(opened: Any) -> Any:
     """Return the first audio stream, checked before anything of it is decoded."""
     if not opened.streams.audio:
-        raise RefusedError("clip_no_audio", "The file contains no audio.")
+        raise ClipError("clip_no_audio", "The file contains no audio.")
     stream = opened.streams.audio[0]
     context = stream.codec_context
     if context is None or context.name not in CODECS or context.sample_rate <= 0:
-        raise RefusedError(
+        raise ClipError(
             "clip_undecodable",
             "The file's audio is damaged, or its format is not supported; convert it to WAV "
             "or FLAC.",
         )
     if context.channels > MAX_CHANNELS:
-        raise RefusedError(
+        raise ClipError(
             "clip_too_many_channels",
             f"The clip has {context.channels} channels; at most {MAX_CHANNELS} are allowed. "
             "Export it with one channel.",
         )
     if not LOWEST_RATE <= context.sample_rate <= HIGHEST_RATE:
-        raise RefusedError(
+        raise ClipError(
             "clip_rate_unsupported",
             f"The clip has a sample rate of {context.sample_rate} Hz; {LOWEST_RATE} to "
             f"{HIGHEST_RATE} Hz are allowed. Export it with 44100 Hz.",
@@ -172,31 +169,26 @@ def _mono_blocks(opened: Any, stream: Any, tally: Tally) -> Iterator[FloatArray]
     """Yield the mean of the channels, float32 [n] per decoded frame, and keep the tally."""
     rate, channels = stream.codec_context.sample_rate, stream.codec_context.channels
     to_float = av.AudioResampler(format="flt")  # not planar: PyAV crashes on 8 planes
-    for frame in _frames(opened, stream, tally):
-        if frame.sample_rate != rate or frame.layout.nb_channels != channels:
-            raise RefusedError(
-                "clip_undecodable",
-                "The clip's sample rate or channels change within the file; export it again "
-                "as WAV.",
-            )
-        for converted in to_float.resample(frame):
-            values = converted.to_ndarray().reshape(-1, channels)  # float32 [n, channels]
-            tally.samples += len(values)
-            tally.values += values.size
-            tally.clipped += int(np.count_nonzero(np.abs(values) >= FULL_SCALE))
-            yield values.mean(axis=1, dtype=np.float32)
-
-
-def _frames(opened: Any, stream: Any, tally: Tally) -> Iterator[Any]:
-    """Yield decoded frames; a damaged packet is counted and skipped."""
     for packet in opened.demux(stream):
         tally.packets += 1
         try:
             decoded = packet.decode()
-        except av.error.InvalidDataError:
+        except av.error.InvalidDataError:  # damaged: counted and skipped
             tally.damaged += 1
             continue
-        yield from decoded
+        for frame in decoded:
+            if frame.sample_rate != rate or frame.layout.nb_channels != channels:
+                raise ClipError(
+                    "clip_undecodable",
+                    "The clip's sample rate or channels change within the file; export it again "
+                    "as WAV.",
+                )
+            for converted in to_float.resample(frame):
+                values = converted.to_ndarray().reshape(-1, channels)  # float32 [n, channels]
+                tally.samples += len(values)
+                tally.values += values.size
+                tally.clipped += int(np.count_nonzero(np.abs(values) >= FULL_SCALE))
+                yield values.mean(axis=1, dtype=np.float32)
 
 
 if __name__ == "__main__":

@@ -72,7 +72,6 @@ class DecodedClip:
 
     @property
     def warnings(self) -> list[dict[str, str]]:
-        """Return what will cost quality, each with a code and a sentence."""
         found: list[dict[str, str]] = self.measures["warnings"]
         return found
 
@@ -157,7 +156,6 @@ CLIPPED_SHARE = 0.001
 
 
 def dbfs(level: float) -> float:
-    """Return a linear level in dB of full scale, at least `FLOOR_DBFS`."""
     return max(FLOOR_DBFS, 20 * math.log10(level)) if level > 0 else FLOOR_DBFS
 
 

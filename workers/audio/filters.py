@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
@@ -52,6 +52,42 @@ def ready(graph: Graph) -> Iterator[AudioArray]:
         yield np.ascontiguousarray(frame.to_ndarray()[0], dtype=np.float32)
 
 
+def filter_blocks(
+    graph: Graph,
+    blocks: Iterable[AudioArray],
+    sample_rate: int,
+    *,
+    num_out: Callable[[int], int],
+    tail_seconds: float = 0.0,
+) -> Iterator[AudioArray]:
+    """Yield what the filters make of blocks, float32 [n], cut or filled up to the length wanted.
+
+    Args:
+        num_out: how many samples are to come of those that went in; of none come none.
+        tail_seconds: the silence that drives out what the filters keep back.
+    """
+    num_in = num_made = 0
+    for block in blocks:
+        push(graph, block, sample_rate, num_in)
+        num_in += len(block)
+        for made in ready(graph):
+            num_made += len(made)
+            yield made
+    if not num_in:
+        return
+    missing = num_out(num_in) - num_made
+    if tail_seconds:
+        silence = np.zeros(round(tail_seconds * sample_rate), np.float32)
+        push(graph, silence, sample_rate, num_in)
+    graph.push(None)
+    for made in ready(graph):
+        if missing > 0:
+            yield made[:missing]
+        missing -= len(made)
+    if missing > 0:
+        yield np.zeros(missing, np.float32)
+
+
 # Twice the usual length of the filter: tones come out 100 dB above any error, and what lies 10 %
 # beyond the new range 90 dB down, against 44 dB.
 _OPTIONS = "filter_size=64:cutoff=0.97"
@@ -63,26 +99,11 @@ def resample(blocks: Iterable[AudioArray], rate: int, new_rate: int) -> Iterator
     Of N samples come round(N * new_rate / rate), the first of both at the same moment.
     """
     if rate == new_rate:
-        yield from blocks
-        return
+        return iter(blocks)
     graph = resampling_graph(rate, new_rate)
-    num_in = num_out = 0
-    for block in blocks:
-        push(graph, block, rate, num_in)
-        num_in += len(block)
-        for made in ready(graph):
-            num_out += len(made)
-            yield made
-    if not num_in:
-        return
-    missing = round(num_in * new_rate / rate) - num_out
-    graph.push(None)
-    for made in ready(graph):
-        if missing > 0:
-            yield made[:missing]
-        missing -= len(made)
-    if missing > 0:
-        yield np.zeros(missing, np.float32)
+    return filter_blocks(
+        graph, blocks, rate, num_out=lambda num_in: round(num_in * new_rate / rate)
+    )
 
 
 def resampling_graph(rate: int, new_rate: int) -> Graph:
@@ -110,7 +131,6 @@ class LoudnessMeter:
     """Measure a mono signal that comes in blocks, in memory that does not grow with it."""
 
     def __init__(self, sample_rate: int) -> None:
-        """Prepare for a signal at `sample_rate` Hz."""
         self._sample_rate = sample_rate
         self._graph = Graph()
         step = self._graph.add("ebur128", "metadata=1:framelog=quiet")
@@ -120,7 +140,6 @@ class LoudnessMeter:
         self._last: av.AudioFrame | None = None
 
     def push(self, block: AudioArray) -> None:
-        """Take the next samples, float32 [n]."""
         if not len(block):
             return
         self._peak.push(block)
@@ -135,18 +154,16 @@ class LoudnessMeter:
             self._note()
         peak = self._peak.close()
         dbtp = 20 * math.log10(peak) if peak > 0 else FLOOR_DBTP
-        return Loudness(self._read_integrated(), round(max(FLOOR_DBTP, dbtp), 2))
+        metadata = dict(self._last.metadata) if self._last is not None else {}
+        lufs = float(metadata.get("lavfi.r128.I", "nan"))
+        integrated = round(lufs, 2) if lufs > FLOOR_LUFS else None
+        return Loudness(integrated, round(max(FLOOR_DBTP, dbtp), 2))
 
     def _note(self) -> None:
         for frame in frames(self._graph):
             # One in ten of a second; the last of a signal may be shorter and says nothing.
             if frame.samples >= self._sample_rate // 10:
                 self._last = frame
-
-    def _read_integrated(self) -> float | None:
-        metadata = dict(self._last.metadata) if self._last is not None else {}
-        lufs = float(metadata.get("lavfi.r128.I", "nan"))
-        return round(lufs, 2) if lufs > FLOOR_LUFS else None
 
 
 def measure_loudness(blocks: Iterable[AudioArray], sample_rate: int) -> Loudness:
@@ -166,18 +183,17 @@ _PIECE = 2048  # samples that are looked at, or passed over, together
 _STEPS = np.arange(-BEFORE, AFTER + 1)
 
 
-def _filters() -> list[FloatArray]:
+def _make_filters() -> list[FloatArray]:
     """Return the windowed sincs of the moments between two samples."""
-    found = []
-    for phase in range(1, _PHASES):
-        distance = _STEPS - phase / _PHASES
-        window = np.i0(8.0 * np.sqrt(1 - (distance / (TAPS / 2 + 0.5)) ** 2)) / np.i0(8.0)
-        taps = np.sinc(distance) * window
-        found.append((taps / taps.sum()).astype(np.float32))
-    return found
+    distances = (_STEPS - phase / _PHASES for phase in range(1, _PHASES))
+    edge = TAPS / 2 + 0.5
+    found = [
+        np.sinc(d) * (np.i0(8.0 * np.sqrt(1 - (d / edge) ** 2)) / np.i0(8.0)) for d in distances
+    ]
+    return [(taps / taps.sum()).astype(np.float32) for taps in found]
 
 
-_FILTERS = _filters()
+_FILTERS = _make_filters()
 # No moment between samples can be louder than this times the loudest sample around it.
 BOUND = float(max(np.abs(taps).sum() for taps in _FILTERS))
 
@@ -207,7 +223,6 @@ class TruePeakMeter:
         self._kept: FloatArray = np.zeros(BEFORE, dtype=np.float32)
 
     def push(self, block: AudioArray) -> None:
-        """Take the next samples, float32 [n]."""
         samples = np.concatenate((self._kept, block))
         count = len(samples) - BEFORE - AFTER
         if count <= 0:
@@ -270,9 +285,13 @@ class PeakLimiter:
         spare = self._margin - 2 * self._reach
         needed = needed[spare - BEFORE - 1 : len(needed) - (spare - AFTER)]
         # The mean of minima over the same reach is never above what its middle needs.
-        gain = _sliding_mean(_sliding_minimum(needed, self._reach), self._reach)
+        width = 2 * self._reach + 1
+        lowest = _sliding_minimum(needed, self._reach).astype(np.float64)
+        sums = np.cumsum(np.concatenate(([0.0], lowest)))
+        gain = (sums[width:] - sums[:-width]) / width
         self.lowest_gain = min(self.lowest_gain, float(gain.min()))
-        return (inner * gain).astype(np.float32)
+        limited: AudioArray = (inner * gain).astype(np.float32)
+        return limited
 
 
 def _sliding_minimum(values: npt.NDArray[np.float32], reach: int) -> npt.NDArray[np.float32]:
@@ -283,11 +302,3 @@ def _sliding_minimum(values: npt.NDArray[np.float32], reach: int) -> npt.NDArray
         width *= 2
     rest = 2 * reach + 1 - width
     return np.minimum(lowest[:-rest], lowest[rest:]) if rest else lowest
-
-
-def _sliding_mean(values: npt.NDArray[np.float32], reach: int) -> npt.NDArray[np.float64]:
-    """Return the mean of each value and `reach` on both sides; 2 * `reach` fewer than came in."""
-    width = 2 * reach + 1
-    sums = np.cumsum(np.concatenate(([0.0], values.astype(np.float64))))
-    means: npt.NDArray[np.float64] = (sums[width:] - sums[:-width]) / width
-    return means

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import soundfile
@@ -18,7 +18,7 @@ from django.db.models import QuerySet
 
 from synth.contract import AudioArray
 from synth.models import Segment, Take
-from workers.audio.filters import link, push, ready
+from workers.audio.filters import filter_blocks, link
 
 _TAIL_SECONDS = 0.5
 _MAX_FACTOR = 2.0  # of one filter: beyond it `atempo` skips samples instead of blending them
@@ -36,39 +36,18 @@ def stretch(
             pieces of a longer text be stretched apart and still end where the whole would.
     """
     if speed == 1.0:
-        yield from blocks
-        return
-    graph = _graph(sample_rate, speed)
-    num_in = made_so_far = 0
-    for block in blocks:
-        push(graph, block, sample_rate, num_in)
-        num_in += len(block)
-        for made in ready(graph):
-            made_so_far += len(made)
-            yield made
-    if num_in:
-        missing = (round(num_in / speed) if num_out is None else num_out) - made_so_far
-        yield from _rest(graph, sample_rate, num_in, missing)
-
-
-def _rest(graph: Graph, sample_rate: int, num_in: int, missing: int) -> Iterator[AudioArray]:
-    """Yield the last `missing` samples: the filters keep some back, which silence drives out."""
-    push(graph, np.zeros(round(_TAIL_SECONDS * sample_rate), np.float32), sample_rate, num_in)
-    graph.push(None)
-    for made in ready(graph):
-        if missing > 0:
-            yield made[:missing]
-        missing -= len(made)
-    if missing > 0:
-        yield np.zeros(missing, np.float32)
-
-
-def _graph(sample_rate: int, speed: float) -> Graph:
-    """Return a graph of as many equal filters as keep each one's factor between 1/2 and 2."""
+        return iter(blocks)
+    # As many equal filters as keep each one's factor between 1/2 and 2.
     count = max(1, math.ceil(abs(math.log2(speed)) / math.log2(_MAX_FACTOR)))
     graph = Graph()
     steps = [graph.add("atempo", repr(speed ** (1 / count))) for _ in range(count)]
-    return link(graph, *steps, sample_rate=sample_rate)
+    return filter_blocks(
+        link(graph, *steps, sample_rate=sample_rate),
+        blocks,
+        sample_rate,
+        num_out=lambda num_in: round(num_in / speed) if num_out is None else num_out,
+        tail_seconds=_TAIL_SECONDS,
+    )
 
 
 BLOCK_SAMPLES = 1 << 18  # what is in memory at once, whatever the length of the book
@@ -130,9 +109,19 @@ class JoinedTakes:
             MixedRatesError: they were rendered by checkpoints of different rates.
         """
         self._segments, self._speed, self._pins = segments, speed, pins
-        self.sample_rate = _one_rate(segments)
         self.cues: list[Cue] = []
         self.num_samples = 0
+        missing, rates = [], set()
+        for segment in _rows(segments):
+            if segment.take is None or not default_storage.exists(segment.take.audio_key):
+                missing.append(segment.pk)
+            else:
+                rates.add(segment.take.sample_rate)
+        if missing:
+            raise TakeMissingError(missing)
+        if len(rates) != 1:
+            raise MixedRatesError(f"The takes have the sample rates {sorted(rates)}.")
+        self.sample_rate = int(rates.pop())
 
     def blocks(self) -> Iterator[AudioArray]:
         """Yield the audio, float32 [n] with n <= `BLOCK_SAMPLES`, at `sample_rate`.
@@ -144,11 +133,13 @@ class JoinedTakes:
         self.cues, self.num_samples = [], 0
         position = 0  # before stretching
         for segment in _rows(self._segments):
-            self._check_pin(segment)
+            pin = (segment.take_id, segment.pause_after_ms)
+            if self._pins is not None and self._pins.get(segment.pk) != pin:
+                raise TakesChangedError
             if segment.take is None:
                 raise TakeMissingError([segment.pk])
             start = self.num_samples
-            for block in self._take(segment.pk, segment.take, position):
+            for block in self._read_take(segment.pk, segment.take, position):
                 self.num_samples += len(block)
                 yield block
             self.cues.append(Cue(segment.pk, start, self.num_samples))
@@ -158,19 +149,27 @@ class JoinedTakes:
         if self._pins is not None and len(self.cues) != len(self._pins):
             raise TakesChangedError
 
-    def _check_pin(self, segment: Segment) -> None:
-        if self._pins is None:
-            return
-        if self._pins.get(segment.pk) != (segment.take_id, segment.pause_after_ms):
-            raise TakesChangedError
+    def _read_take(self, segment_id: int, take: Take, position: int) -> Iterator[AudioArray]:
+        """Yield a take that begins, unstretched, at this sample.
 
-    def _take(self, segment_id: int, take: Take, position: int) -> Iterator[AudioArray]:
-        """Yield a take that begins, unstretched, at this sample."""
-        num_out = self._stretch_place(position + _length(take)) - self._stretch_place(position)
+        One that is shorter or longer than its row says is damaged.
+        """
+        num_in = _length(take)
+        num_out = self._stretch_place(position + num_in) - self._stretch_place(position)
+
+        def read(audio: soundfile.SoundFile) -> Iterator[AudioArray]:
+            missing = num_in
+            for block in audio.blocks(BLOCK_SAMPLES, dtype="float32"):
+                missing -= len(block)
+                yield block
+            if missing:
+                raise TakeMissingError([segment_id])
+
         try:
-            with default_storage.open(take.audio_key) as file:
-                blocks = _check_length(_take_blocks(file), segment_id, _length(take))
-                yield from stretch(blocks, self.sample_rate, speed=self._speed, num_out=num_out)
+            with default_storage.open(take.audio_key) as file, soundfile.SoundFile(file) as audio:
+                yield from stretch(
+                    read(audio), self.sample_rate, speed=self._speed, num_out=num_out
+                )
         except (FileNotFoundError, soundfile.LibsndfileError) as error:
             raise TakeMissingError([segment_id]) from error
 
@@ -193,33 +192,3 @@ def _length(take: Take) -> int:
 def _rows(segments: QuerySet[Segment] | Sequence[Segment]) -> Iterable[Segment]:
     """Return the segments, of a query never all of them at once."""
     return segments.iterator(chunk_size=1000) if isinstance(segments, QuerySet) else segments
-
-
-def _one_rate(segments: QuerySet[Segment] | Sequence[Segment]) -> int:
-    missing, rates = [], set()
-    for segment in _rows(segments):
-        if segment.take is None or not default_storage.exists(segment.take.audio_key):
-            missing.append(segment.pk)
-        else:
-            rates.add(segment.take.sample_rate)
-    if missing:
-        raise TakeMissingError(missing)
-    if len(rates) != 1:
-        raise MixedRatesError(f"The takes have the sample rates {sorted(rates)}.")
-    return int(rates.pop())
-
-
-def _take_blocks(file: IO[bytes]) -> Iterator[AudioArray]:
-    with soundfile.SoundFile(file) as audio:
-        yield from audio.blocks(BLOCK_SAMPLES, dtype="float32")
-
-
-def _check_length(
-    blocks: Iterator[AudioArray], segment_id: int, num_samples: int
-) -> Iterator[AudioArray]:
-    """Pass a take's audio on; one that is shorter or longer than its row says is damaged."""
-    for block in blocks:
-        num_samples -= len(block)
-        yield block
-    if num_samples:
-        raise TakeMissingError([segment_id])

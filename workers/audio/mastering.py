@@ -17,7 +17,13 @@ import numpy as np
 from synth.contract import AudioArray
 from synth.made_file import MadeFile
 from workers.audio.clips import WaveformPeaks
-from workers.audio.filters import Loudness, LoudnessMeter, PeakLimiter, resample
+from workers.audio.filters import (
+    Loudness,
+    LoudnessMeter,
+    PeakLimiter,
+    measure_loudness,
+    resample,
+)
 from workers.audio.joined_takes import Cue, JoinedTakes
 from workers.audio.writers import file_rate, mean_bit_rate, open_writer, read_blocks
 
@@ -54,10 +60,7 @@ def find_gain(
         signal: mono blocks, float32 [n]; iterable as often as asked for.
         ceiling_dbtp: what no true peak may exceed.
     """
-    meter = LoudnessMeter(sample_rate)
-    for block in signal:
-        meter.push(block)
-    plain = meter.close()
+    plain = measure_loudness(signal, sample_rate)
     if plain.integrated_lufs is None:
         return None
     gain = target_lufs - plain.integrated_lufs
@@ -66,7 +69,9 @@ def find_gain(
     extra, yielded, loudness = 0.0, 1.0, plain.integrated_lufs
     before: tuple[float, float] | None = None  # extra and loudness of the pass before
     for _ in range(MAX_PASSES - 1):
-        measured = _limited_loudness(signal, sample_rate, gain + extra, ceiling_dbtp)
+        limiter = PeakLimiter(sample_rate, ceiling=10 ** (ceiling_dbtp / 20))
+        limited = limiter.limit(amplify(signal, gain + extra))
+        measured = measure_loudness(limited, sample_rate).integrated_lufs
         if measured is None:  # cannot be: what had a loudness is louder now
             break
         loudness = measured
@@ -84,20 +89,9 @@ def find_gain(
 
 
 def amplify(blocks: Iterable[AudioArray], gain_db: float) -> Iterator[AudioArray]:
-    """Yield blocks made louder by a gain."""
     gain = np.float32(10 ** (gain_db / 20))
     for block in blocks:
         yield (block * gain).astype(np.float32)
-
-
-def _limited_loudness(
-    signal: Iterable[AudioArray], sample_rate: int, gain_db: float, ceiling_dbtp: float
-) -> float | None:
-    limiter = PeakLimiter(sample_rate, ceiling=10 ** (ceiling_dbtp / 20))
-    meter = LoudnessMeter(sample_rate)
-    for block in limiter.limit(amplify(signal, gain_db)):
-        meter.push(block)
-    return meter.close().integrated_lufs
 
 
 MAX_PEAKS = 1000
@@ -172,7 +166,12 @@ def make_file(
         options.format, takes.sample_rate, asked=options.sample_rate, bit_rate=options.bit_rate
     )
     blocks = _Source(takes, rate, is_unwanted)
-    level = _first_level(blocks, rate, options.loudness)
+    level = _Level()
+    if options.loudness is not None:  # else, and where there is no loudness, as it comes
+        ceiling = PEAK_LIMIT_DBTP - _PEAK_MARGIN_DB
+        found = find_gain(blocks, rate, target_lufs=options.loudness, ceiling_dbtp=ceiling)
+        if found is not None:
+            level = _Level(found.gain_db, ceiling, found.extra_db, found.yielded)
     written = _write(path, blocks, rate, options, level)
     for _ in range(_MAX_WRITES - 1):
         if not _adjust(level, written, options.loudness):
@@ -183,7 +182,13 @@ def make_file(
         duration_seconds=written.num_samples / rate,
         report=_report(path, written, rate, options, level),
         peaks=written.peaks,
-        cues=_cues_at(takes.cues, takes.sample_rate, rate),
+        cues=[
+            Cue(
+                cue.segment_id,
+                *(round(at * rate / takes.sample_rate) for at in (cue.start, cue.end)),
+            )
+            for cue in takes.cues
+        ],
         sample_rate=rate,
     )
 
@@ -202,17 +207,6 @@ class _Source:
             if self._is_unwanted():
                 raise ExportUnwantedError
             yield block
-
-
-def _first_level(blocks: _Source, rate: int, target: float | None) -> _Level:
-    """Return the gain that leads to the target; none where there is no target, or no loudness."""
-    if target is None:
-        return _Level()
-    ceiling = PEAK_LIMIT_DBTP - _PEAK_MARGIN_DB
-    found = find_gain(blocks, rate, target_lufs=target, ceiling_dbtp=ceiling)
-    if found is None:
-        return _Level()
-    return _Level(found.gain_db, ceiling, found.extra_db, found.yielded)
 
 
 def _write(
@@ -268,6 +262,14 @@ def _report(
     loudness = written.loudness
     found, target = loudness.integrated_lufs, options.loudness
     is_reached = found is not None and abs(found - (target or 0)) <= TARGET_TOLERANCE_LU
+    note = ""
+    if target is not None and found is None:
+        note = "The file is silent or shorter than 0.4 s, so its loudness cannot be changed."
+    elif target is not None and not is_reached:
+        note = (
+            f"The peaks of the speech reach {PEAK_LIMIT_DBTP:g} dBTP before the target loudness "
+            f"is reached; more than {found:g} LUFS would distort them."
+        )
     return {
         "seconds": seconds,
         "sample_rate": rate,
@@ -279,32 +281,5 @@ def _report(
         "target_reached": None if target is None else is_reached,
         "gain_db": round(level.gain_db, 2),
         "limiter_db": round(written.limiter_db, 2),
-        "note": "" if target is None or is_reached else _why_not_reached(found),
+        "note": note,
     }
-
-
-def _why_not_reached(found: float | None) -> str:
-    if found is None:
-        return "The file is silent or shorter than 0.4 s, so its loudness cannot be changed."
-    return (
-        f"The peaks of the speech reach {PEAK_LIMIT_DBTP:g} dBTP before the target loudness "
-        f"is reached; more than {found:g} LUFS would distort them."
-    )
-
-
-def _cues_at(cues: Iterable[Cue], rate: int, new_rate: int) -> list[Cue]:
-    """Return where the segments lie in a file of another rate."""
-    if rate == new_rate:
-        return list(cues)
-    return [
-        Cue(
-            cue.segment_id,
-            _move_place(cue.start, rate, new_rate),
-            _move_place(cue.end, rate, new_rate),
-        )
-        for cue in cues
-    ]
-
-
-def _move_place(position: int, rate: int, new_rate: int) -> int:
-    return round(position * new_rate / rate)

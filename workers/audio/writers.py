@@ -8,7 +8,8 @@ import os
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -61,10 +62,9 @@ def file_rate(form: str, take_rate: int, *, asked: int | None, bit_rate: int | N
     return rate if bit_rate is None or bit_rate <= known.bit_rates.most(rate) else _CODECS_RATE
 
 
-@contextmanager
 def open_writer(
     path: Path, form: str, sample_rate: int, bit_rate: int | None = None
-) -> Iterator[AudioWriter]:
+) -> AbstractContextManager[AudioWriter]:
     """Open a new file at `path` in a format of FORMATS; it is complete after the block.
 
     Args:
@@ -79,14 +79,10 @@ def open_writer(
     if known is None or known.writer == Writer.SPLICED:
         raise ValueError(f"no audio format that is written from samples: {form!r}")
     if known.writer == Writer.SNDFILE:
-        with _PcmWriter(path, known, sample_rate) as pcm:
-            yield pcm
-    elif known.writer == Writer.SAMPLES:
-        with _BareWriter(path) as bare:
-            yield bare
-    else:
-        with _CodedWriter(path, known, sample_rate, bit_rate) as coded:
-            yield coded
+        return _PcmWriter(path, known, sample_rate)
+    if known.writer == Writer.SAMPLES:
+        return _BareWriter(path)
+    return _CodedWriter(path, known, sample_rate, bit_rate)
 
 
 class _PcmWriter:
@@ -165,7 +161,9 @@ class _CodedWriter:
         )
 
     def write(self, block: AudioArray) -> None:
-        frame = _frame(block, self._sample_rate, self._position)
+        samples = np.clip(block, -1.0, 1.0)[None, :]
+        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(samples), "fltp", "mono")
+        frame.sample_rate, frame.pts = self._sample_rate, self._position
         self._position += len(block)
         self._encode(frame)
 
@@ -184,14 +182,6 @@ class _CodedWriter:
                 self._container.mux(self._stream.encode(None))
         finally:
             self._container.close()
-
-
-def _frame(block: AudioArray, sample_rate: int, position: int) -> av.AudioFrame:
-    """Return a block, cut to full scale, as PyAV takes it."""
-    samples = np.clip(block, -1.0, 1.0)[None, :]
-    frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(samples), "fltp", "mono")
-    frame.sample_rate, frame.pts = sample_rate, position
-    return frame
 
 
 def _rate_for(form: AudioFormat, sample_rate: int) -> int:
@@ -219,7 +209,11 @@ def read_blocks(path: Path, form: str, sample_rate: int) -> Iterator[AudioArray]
             while content := file.read(2 * BLOCK_SAMPLES):
                 yield np.frombuffer(content, dtype="<i2").astype(np.float32) / np.float32(2**15)
     else:
-        yield from _decode(path, sample_rate)
+        to_float = av.AudioResampler(format="fltp", layout="mono", rate=sample_rate)
+        with av.open(str(path)) as opened:
+            for frame in chain(opened.decode(opened.streams.audio[0]), (None,)):
+                for ready in to_float.resample(frame):
+                    yield ready.to_ndarray()[0]
 
 
 def mean_bit_rate(path: Path, form: str, seconds: float) -> int | None:
@@ -233,16 +227,6 @@ def mean_bit_rate(path: Path, form: str, seconds: float) -> int | None:
         if stated:
             return int(stated)
     return round(8 * path.stat().st_size / seconds) if seconds else None
-
-
-def _decode(path: Path, sample_rate: int) -> Iterator[AudioArray]:
-    to_float = av.AudioResampler(format="fltp", layout="mono", rate=sample_rate)
-    with av.open(str(path)) as opened:
-        for frame in opened.decode(opened.streams.audio[0]):
-            for ready in to_float.resample(frame):
-                yield ready.to_ndarray()[0]
-    for ready in to_float.resample(None):
-        yield ready.to_ndarray()[0]
 
 
 _FLAC_FULL_SCALE = 2**23

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from synth.contract import AudioArray
 
@@ -19,6 +21,12 @@ class BookFileError(Exception):
 def tag_text(text: str) -> str:
     """Return a text as tags can hold it: without NUL, which ends it, and half characters."""
     return text.replace("\0", "").encode(errors="replace").decode()
+
+
+def letters_of(text: str) -> str:
+    """Return letters and digits without accents, in lower case, to compare texts by."""
+    folded = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(one for one in folded if one.isalnum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,7 @@ class SegmentSpan:
     voice: str = ""
     speaker: int = 0
     starts_paragraph: bool = True
+    segment_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +76,24 @@ class ChapterAudio:
     Attributes:
         blocks: called for each reading; yields mono audio float32 [n] at the book's rate.
         content_key: names the audio (same key, same samples), so that nothing needs to be read to
-            know that a finished encode still holds. Empty: the samples are read and digested.
+            know that a finished encode still holds.
+        index: of the chapter in the whole book.
     """
 
     title: str
     blocks: Callable[[], Iterator[AudioArray]]
-    segments: tuple[SegmentSpan, ...] = ()
-    content_key: str = ""
+    segments: tuple[SegmentSpan, ...]
+    content_key: str
+    index: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class BookAudio:
-    """Hold a book; `sample_rate` in Hz is that of all its chapters.
+    """Hold a book, or some chapters of it; `sample_rate` in Hz is that of all its chapters.
 
-    `voice_gains_db` brings the voices of a cast to one level: dB by a span's `voice`.
+    `voice_gains_db` brings the voices of a cast to one level: dB by a span's `voice`. `voices` is
+    what is reported of their levels, `cover_note` why the book's own cover is not in its files;
+    `num_chapters` are those of the whole book.
     """
 
     facts: BookFacts
@@ -88,3 +101,6 @@ class BookAudio:
     sample_rate: int
     cover: bytes | None = None
     voice_gains_db: Mapping[str, float] = field(default_factory=dict)
+    voices: Sequence[dict[str, Any]] = ()
+    cover_note: str = ""
+    num_chapters: int = 0

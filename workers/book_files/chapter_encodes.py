@@ -6,12 +6,15 @@ import base64
 import errno
 import hashlib
 import json
+import os
 import re
 import time
+import uuid
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from synth.contract import AudioArray
-from synth.formats import BOOK_FILES, BOOK_FORMATS
+from synth.formats import BOOK_FORMATS
+from ttsweb.storage import TEMPORARY_SUFFIX
 from workers.audio.clips import WaveformPeaks
 from workers.audio.writers import open_writer, read_blocks
 from workers.book_files.book_audio import BookAudio, SegmentSpan
@@ -30,12 +34,10 @@ from workers.book_files.chapter_mastering import (
     Levels,
     MasteredChapter,
     Mastering,
-    Survey,
     adjusted,
     first_level,
     measure_levels,
 )
-from workers.book_files.publishing import publish_file
 
 PRIMING_FRAMES = 1  # the encoder's first frame holds what comes before the first sample
 
@@ -51,13 +53,11 @@ class AacFrames:
     sizes: npt.NDArray[np.uint16]
 
     def to_json(self) -> dict[str, Any]:
-        """Return this as values that JSON can hold."""
         sizes = base64.b64encode(self.sizes.astype("<u2").tobytes()).decode()
         return {"config": self.config.hex(), "sizes": sizes}
 
     @staticmethod
     def from_json(values: dict[str, Any]) -> AacFrames:
-        """Return what `to_json` was made of."""
         sizes = np.frombuffer(base64.b64decode(values["sizes"]), dtype="<u2")
         return AacFrames(bytes.fromhex(values["config"]), sizes.astype(np.uint16))
 
@@ -84,9 +84,10 @@ def write_aac(
     encoder.open()
     sizes = array("H")  # a list would take thirty bytes for each
     with path.open("wb") as file:
-        for frame in _frames(blocks, sample_rate):
-            _append(file, sizes, encoder.encode(frame))
-        _append(file, sizes, encoder.encode(None))
+        for frame in chain(_frames(blocks, sample_rate), (None,)):
+            for packet in encoder.encode(frame):
+                sizes.append(packet.size)
+                file.write(bytes(packet))
     return AacFrames(bytes(encoder.extradata), np.frombuffer(sizes, dtype=np.uint16))
 
 
@@ -97,25 +98,18 @@ def read_aac(path: Path, frames: AacFrames, sample_rate: int) -> Iterator[AudioA
     decoder.sample_rate, decoder.layout = sample_rate, "mono"
     decoder.open()
     held: list[AudioArray] = []
-    skipped = PRIMING_FRAMES
+    is_priming = True
     with path.open("rb") as file:
         for size in frames.sizes:
             for frame in decoder.decode(av.Packet(file.read(int(size)))):
-                if skipped:
-                    skipped -= 1
-                    continue
-                held.append(frame.to_ndarray()[0].astype(np.float32))
-                if len(held) == 64:
-                    yield np.concatenate(held)
-                    held.clear()
+                if not is_priming:
+                    held.append(frame.to_ndarray()[0].astype(np.float32))
+                is_priming = False
+            if len(held) >= 64:
+                yield np.concatenate(held)
+                held.clear()
     if held:
         yield np.concatenate(held)
-
-
-def _append(file: Any, sizes: array[int], packets: Iterable[Any]) -> None:
-    for packet in packets:
-        sizes.append(packet.size)
-        file.write(bytes(packet))
 
 
 def _frames(blocks: Iterable[AudioArray], sample_rate: int) -> Iterator[av.AudioFrame]:
@@ -132,6 +126,24 @@ def _frames(blocks: Iterable[AudioArray], sample_rate: int) -> Iterator[av.Audio
             yield frame
         rest = held[count * FRAME_SAMPLES :]
     assert not len(rest), "a chapter is whole frames"
+
+
+@contextmanager
+def publish_file(path: Path) -> Iterator[Path]:
+    """Give a temporary name beside `path`, which gets the file if nothing went wrong.
+
+    Raises:
+        OSError: there is no room for it; what was at `path` before is still there.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -190,16 +202,17 @@ class EncodeCache:
 
         Files that a killed process left without facts go after a day.
         """
-        rows = []
         oldest = time.time() - _UNFINISHED_SECONDS
+        rows = []
         for path in self._folder.glob("*/*"):
-            is_finished = path.suffix or path.with_suffix(".json").exists()
+            facts = path.with_suffix(".json")
             with suppress(FileNotFoundError):  # somebody else removes it in this moment
-                if not is_finished and path.stat().st_mtime < oldest:
+                if path == facts:
+                    file = path.with_suffix("")
+                    size = file.stat().st_size if file.exists() else 0
+                    rows.append((path.stat().st_mtime_ns, size, path))
+                elif not (path.suffix or facts.exists()) and path.stat().st_mtime < oldest:
                     path.unlink()
-        for facts in self._folder.glob("*/*.json"):
-            size = facts.with_suffix("").stat().st_size if facts.with_suffix("").exists() else 0
-            rows.append((facts.stat().st_mtime_ns, size, facts))
         total = sum(size for _, size, _ in rows)
         for _, size, facts in sorted(rows):
             if total <= self._max_bytes:
@@ -213,7 +226,6 @@ class EncodeCache:
 _VERSION = 2  # of what is done to a chapter: a change makes all kept encodes stale
 _MAX_WRITES = 4
 MAX_PEAKS = 1000  # of a chapter, for a waveform
-_FORMATS = {one.chapters_as for one in BOOK_FILES.values()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,21 +239,12 @@ class Encoding:
     bit_rate: int | None = None
     sample_rate: int | None = None
 
-    def __post_init__(self) -> None:
-        """Check the format.
-
-        Raises:
-            ValueError: there is no such format.
-        """
-        if self.format not in _FORMATS:
-            raise ValueError(f"no such format of chapters: {self.format!r}")
-
 
 class ChapterFile(NamedTuple):
     """Hold a finished encode: `levels` were measured on it, `spans` lie in its samples.
 
     `aac` is of that format alone; `gain_db` and `limiter_db` say what mastering did; `peaks` are
-    at most `MAX_PEAKS` levels of equal parts, 0 to 255.
+    at most `MAX_PEAKS` levels of equal parts, 0 to 255; `place` is the chapter's in its book.
     """
 
     title: str
@@ -253,7 +256,12 @@ class ChapterFile(NamedTuple):
     limiter_db: float
     spans: list[SegmentSpan]
     aac: AacFrames | None
-    peaks: Sequence[int] = ()
+    peaks: Sequence[int]
+    place: int
+
+
+class EncodeUnwantedError(Exception):
+    """The file was deleted or taken over while it was made."""
 
 
 class Encoder:
@@ -263,15 +271,10 @@ class Encoder:
     """
 
     def __init__(
-        self,
-        cache: EncodeCache,
-        mastering: Mastering,
-        *,
-        is_unwanted: Callable[[], bool] = lambda: False,
+        self, cache: EncodeCache, mastering: Mastering, *, is_unwanted: Callable[[], bool]
     ) -> None:
-        """Prepare to encode into a cache."""
         self.encoded = self.reused = 0
-        self._cache, self._mastering, self._is_unwanted = cache, mastering, is_unwanted
+        self.cache, self.mastering, self._is_unwanted = cache, mastering, is_unwanted
 
     def chapters(self, book: BookAudio, encoding: Encoding) -> Iterator[ChapterFile]:
         """Yield a book's chapters in order, encoded where that was not done before.
@@ -280,29 +283,34 @@ class Encoder:
             OSError: the disk is full; nothing half made is left.
             EncodeUnwantedError: nobody waits for it any more.
         """
-        for index in range(len(book.chapters)):
-            yield self.chapter(book, index, encoding)
+        for number in range(len(book.chapters)):
+            yield self.chapter(book, number, encoding)
 
-    def chapter(self, book: BookAudio, index: int, encoding: Encoding) -> ChapterFile:
+    def chapter(self, book: BookAudio, number: int, encoding: Encoding) -> ChapterFile:
         """Return one chapter; see `chapters`."""
-        rate = encoding_rate(book.sample_rate, encoding)
-        mastered = self._master_chapter(book, index, rate)
-        chapter, survey = book.chapters[index], None
-        content = chapter.content_key
-        if not content:
-            survey = mastered.survey()
-            content = survey.digest
-        key = self._key(book, index, content, encoding, rate)
-        facts = self._cache.facts(key)
+        chapter = book.chapters[number]
+        rate = encoding.sample_rate or BOOK_FORMATS[encoding.format].book_rate(book.sample_rate)
+        mastered = MasteredChapter(book, chapter, self.mastering, rate)
+        # All that decides how the file comes out.
+        parts = (
+            _VERSION,
+            av.library_versions,
+            chapter.content_key,
+            mastered.gains_db,
+            self.mastering.to_json(),
+            asdict(encoding),
+            (book.sample_rate, rate),
+        )
+        key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        facts = self.cache.facts(key)
         if facts is None:
-            survey = survey or mastered.survey()
-            facts = self._encode(key, mastered, survey, encoding)
+            facts = self._encode(key, mastered, encoding)
             self.encoded += 1
         else:
             self.reused += 1
         return ChapterFile(
             title=chapter.title,
-            path=self._cache.path(key),
+            path=self.cache.path(key),
             sample_rate=rate,
             num_samples=facts["num_samples"],
             levels=Levels(**facts["levels"]),
@@ -311,111 +319,64 @@ class Encoder:
             spans=mastered.spans(),
             aac=AacFrames.from_json(facts["aac"]) if "aac" in facts else None,
             peaks=facts["peaks"],
+            place=chapter.index,
         )
 
-    def _master_chapter(self, book: BookAudio, index: int, rate: int) -> MasteredChapter:
-        return MasteredChapter(
-            book.chapters[index],
-            self._mastering,
-            sample_rate=book.sample_rate,
-            file_rate=rate,
-            voice_gains_db=book.voice_gains_db,
-        )
-
-    def _key(self, book: BookAudio, index: int, content: str, encoding: Encoding, rate: int) -> str:
-        """Return the digest of all that decides how a chapter's file comes out."""
-        gains = [
-            (span.start, span.end, book.voice_gains_db[span.voice])
-            for span in book.chapters[index].segments
-            if book.voice_gains_db.get(span.voice, 0.0)
-        ]
-        parts = (
-            _VERSION,
-            av.library_versions,
-            content,
-            gains,
-            self._mastering.to_json(),
-            asdict(encoding),
-            (book.sample_rate, rate),
-        )
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-    def _encode(
-        self, key: str, mastered: MasteredChapter, survey: Survey, encoding: Encoding
-    ) -> dict[str, Any]:
+    def _encode(self, key: str, mastered: MasteredChapter, encoding: Encoding) -> dict[str, Any]:
         """Write a chapter until its file measures as asked, or cannot; return its facts."""
+        survey = mastered.survey()
+        length = mastered.num_samples(survey.num_samples)
         level = first_level(survey, mastered)
-        with publish_file(self._cache.path(key)) as path:
+        with publish_file(self.cache.path(key)) as path:
             for _ in range(_MAX_WRITES):
-                written, peaks, aac = self._write(path, mastered, survey, level, encoding)
-                _check_whole(written.num_samples, mastered.num_samples(survey.num_samples))
-                better = adjusted(level, self._mastering, written)
-                if better is None or survey.levels.loudness_lufs is None:
+                facts = self._write(path, mastered, length, level, encoding)
+                written = Levels(**facts["levels"])
+                # FFmpeg may not say that a disk is full: what was read back does.
+                if written.num_samples < length - FRAME_SAMPLES:
+                    raise OSError(errno.ENOSPC, "the encode was cut short")
+                better = adjusted(level, self.mastering, written)
+                if better is None or survey.loudness_lufs is None:
                     break
                 level = better
-        facts: dict[str, Any] = {
-            "num_samples": mastered.num_samples(survey.num_samples),
-            "levels": written.to_json(),
-            "gain_db": round(level.gain_db, 2),
-            "limiter_db": level.limiter_db,
-            "peaks": peaks,
-        }
-        if aac is not None:
-            facts["aac"] = aac.to_json()
-        return self._cache.finish(key, facts)
+        facts |= {"gain_db": round(level.gain_db, 2), "limiter_db": level.limiter_db}
+        return self.cache.finish(key, facts)
 
     def _write(
-        self,
-        path: Path,
-        mastered: MasteredChapter,
-        survey: Survey,
-        level: Level,
-        encoding: Encoding,
-    ) -> tuple[Levels, list[int], AacFrames | None]:
-        """Write a chapter once and measure what can be read back, and its waveform."""
-        wave = WaveformPeaks(mastered.num_samples(survey.num_samples), most=MAX_PEAKS)
+        self, path: Path, mastered: MasteredChapter, length: int, level: Level, encoding: Encoding
+    ) -> dict[str, Any]:
+        """Write a chapter once; return what can be read back, with its levels and waveform."""
         rate, form = mastered.file_rate, encoding.format
-        blocks = self._stop_if_unwanted(mastered.blocks(survey, level))
+        blocks = self.stop_if_unwanted(mastered.blocks(length, level))
         bit_rate, known = encoding.bit_rate, BOOK_FORMATS[form].bit_rates
         if known is not None:
             bit_rate = min(bit_rate or known.of_books, known.most(rate))
         path.unlink(missing_ok=True)
+        facts: dict[str, Any] = {"num_samples": length}
         if form == "aac":
             assert bit_rate is not None
             aac = write_aac(path, blocks, rate, bit_rate=bit_rate)
-            read = _note_peaks(wave, self._stop_if_unwanted(read_aac(path, aac, rate)))
-            return measure_levels(read, rate), wave.values(), aac
-        with open_writer(path, form, rate, bit_rate) as writer:
-            for block in blocks:
-                writer.write(block)
-        read = _note_peaks(wave, self._stop_if_unwanted(read_blocks(path, form, rate)))
-        return measure_levels(read, rate), wave.values(), None
+            facts["aac"] = aac.to_json()
+            read = read_aac(path, aac, rate)
+        else:
+            with open_writer(path, form, rate, bit_rate) as writer:
+                for block in blocks:
+                    writer.write(block)
+            read = read_blocks(path, form, rate)
+        wave = WaveformPeaks(length, most=MAX_PEAKS)
+        levels = measure_levels(self.stop_if_unwanted(read, wave), rate)
+        return facts | {"levels": levels.to_json(), "peaks": wave.values()}
 
-    def _stop_if_unwanted(self, blocks: Iterable[AudioArray]) -> Iterator[AudioArray]:
+    def stop_if_unwanted(
+        self, blocks: Iterable[AudioArray], wave: WaveformPeaks | None = None
+    ) -> Iterator[AudioArray]:
+        """Yield the blocks, and note their waveform.
+
+        Raises:
+            EncodeUnwantedError: nobody waits for the file any more.
+        """
         for block in blocks:
             if self._is_unwanted():
                 raise EncodeUnwantedError
+            if wave is not None:
+                wave.push(block)
             yield block
-
-
-def _note_peaks(wave: WaveformPeaks, blocks: Iterable[AudioArray]) -> Iterator[AudioArray]:
-    for block in blocks:
-        wave.push(block)
-        yield block
-
-
-def _check_whole(found: int, expected: int) -> None:
-    """FFmpeg may not say that a disk is full: what was read back does."""
-    if found < expected - FRAME_SAMPLES:
-        raise OSError(errno.ENOSPC, "the encode was cut short")
-
-
-class EncodeUnwantedError(Exception):
-    """The file was deleted or taken over while it was made."""
-
-
-def encoding_rate(sample_rate: int, encoding: Encoding) -> int:
-    """Return the rate in Hz of a book's files: the audio's own where the format can hold it."""
-    if encoding.sample_rate is not None:
-        return encoding.sample_rate
-    return BOOK_FORMATS[encoding.format].book_rate(sample_rate)

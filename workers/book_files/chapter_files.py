@@ -1,101 +1,81 @@
-"""Make files of a book in other formats: one per chapter, or one for all, with tags and cover."""
+"""Make the audio files of a book: one per chapter, or one for all, with tags, marks and cover."""
 
 from __future__ import annotations
 
 import errno
+import shutil
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import av
 import numpy as np
 import soundfile
 
 from synth.books.file_names import numbered_name
-from synth.contract import AudioArray
 from synth.formats import BOOK_FORMATS, CHAPTER_FORMATS, WAV_BYTES, AudioFormat
 from workers.audio.writers import open_writer, read_blocks
 from workers.book_files.book_audio import BookAudio, BookFacts, BookFileError, tag_text
 from workers.book_files.chapter_encodes import ChapterFile, Encoder, Encoding
 from workers.book_files.cover import CoverImage, book_cover
-from workers.book_files.m4b import Mark, marks_of
-from workers.book_files.publishing import publish_file, publish_folder
-
-
-class MadeChapters(NamedTuple):
-    """Hold what became of a book: a file for each of the chapters."""
-
-    paths: list[Path]
-    chapters: list[ChapterFile]
+from workers.book_files.m4b import Mark, marks_of, write_mp4
 
 
 def make_chapter_files(
-    folder: Path,
-    book: BookAudio,
-    encoder: Encoder,
-    encoding: Encoding,
-    *,
-    places: Sequence[int] | None = None,
-    count: int | None = None,
-) -> MadeChapters:
-    """Write one file per chapter into `folder`; none of them appears before all are complete.
-
-    Args:
-        places: where each chapter is in the whole book, from 0, if `book` is some of it.
-        count: how many chapters the whole book has.
+    folder: Path, book: BookAudio, encoder: Encoder, encoding: Encoding
+) -> dict[Path, ChapterFile]:
+    """Write one file per chapter into a new folder, and return the chapters by their files.
 
     Raises:
         OSError: the disk is full.
         BookFileError: the cover cannot be used.
-        ValueError: the format is none of `CHAPTER_FORMATS`.
     """
-    form = _format_of(encoding)
+    form = BOOK_FORMATS[encoding.format]
     cover = book_cover(book.cover, book.facts)
-    numbers = range(len(book.chapters)) if places is None else places
-    count = len(book.chapters) if count is None else count
-    chapters, names = [], []
-    with publish_folder(folder) as temporary:
-        for index, chapter in zip(numbers, encoder.chapters(book, encoding), strict=True):
-            name = numbered_name(index, count, chapter.title) + f".{form.extension}"
-            tags = chapter_tags(book.facts, chapter.title, index + 1, count)
-            _tagged_copy(temporary / name, [chapter], form, tags, cover, ())
-            chapters.append(chapter)
-            names.append(name)
-    return MadeChapters([folder / name for name in names], chapters)
+    count = book.num_chapters or len(book.chapters)
+    folder.mkdir()
+    made = {}
+    for chapter in encoder.chapters(book, encoding):
+        name = f"{numbered_name(chapter.place, count, chapter.title)}.{form.extension}"
+        tags = book_tags(book.facts) | {
+            "title": tag_text(chapter.title),
+            "track": f"{chapter.place + 1}/{count}",
+        }
+        _copy_with_tags(folder / name, chapter, form, tags, cover)
+        made[folder / name] = chapter
+    return made
 
 
 def make_one_file(
     path: Path, book: BookAudio, encoder: Encoder, encoding: Encoding
-) -> tuple[list[ChapterFile], list[Mark]]:
-    """Write all chapters into one file with chapter marks, and return where they lie.
+) -> list[ChapterFile]:
+    """Write all chapters into one file with chapter marks; they lie in it as `marks_of` says.
 
+    An M4B is spliced of its chapters' encodes: new tags, another cover or title encode nothing.
     Chapters of lossless formats are joined as they are decoded, which loses nothing. Frames of
-    lossy ones lean on those before them: the joined sound is encoded anew from FLAC.
+    other lossy ones lean on those before them: the joined sound is encoded anew from FLAC.
 
     Raises:
-        OSError: the disk is full; what was at `path` before is still there.
+        OSError: the disk is full.
         BookFileError: the cover cannot be used, or there is no chapter.
-        ValueError: the format is none of `CHAPTER_FORMATS`.
+        EncodeUnwantedError: nobody waits for it any more.
     """
-    form = _format_of(encoding)
     if not book.chapters:
         raise BookFileError("no_chapters", "The book has no chapter to make a file from.")
     cover = book_cover(book.cover, book.facts)
-    rate = encoding.sample_rate
-    lossless = Encoding("flac", sample_rate=rate)
-    chapters = list(encoder.chapters(book, lossless))
-    marks = marks_of(chapters)
-    tags = book_tags(book.facts)
-    if form.marks == "tags":
-        tags.update(_chapter_comments(marks, chapters[0].sample_rate))
-    with publish_file(path) as temporary:
-        if not form.codec:
-            _write_wav(temporary, chapters)
-        else:
-            _encode_joined(temporary, chapters, encoding, tags, cover, marks)
-    return chapters, marks
+    if encoding.format not in CHAPTER_FORMATS:
+        chapters = list(encoder.chapters(book, encoding))
+        with path.open("wb") as file:
+            write_mp4(file, chapters, book.facts, cover)
+        return chapters
+    chapters = list(encoder.chapters(book, Encoding("flac", sample_rate=encoding.sample_rate)))
+    if BOOK_FORMATS[encoding.format].codec:
+        _encode_joined(path, chapters, encoding, book_tags(book.facts), cover)
+    else:
+        _write_wav(path, chapters)
+    return chapters
 
 
 def book_tags(facts: BookFacts) -> dict[str, str]:
@@ -121,40 +101,26 @@ def book_tags(facts: BookFacts) -> dict[str, str]:
     return {name: tag_text(text) for name, text in found.items() if text}
 
 
-def chapter_tags(facts: BookFacts, title: str, number: int, count: int) -> dict[str, str]:
-    """Return the tags of one chapter's file: track `number` of `count`."""
-    return {**book_tags(facts), "title": tag_text(title), "track": f"{number}/{count}"}
-
-
-def _format_of(encoding: Encoding) -> AudioFormat:
-    if encoding.format not in CHAPTER_FORMATS:
-        raise ValueError(f"no such format of files: {encoding.format!r}")
-    return BOOK_FORMATS[encoding.format]
-
-
-def _tagged_copy(
-    path: Path,
-    chapters: Sequence[ChapterFile],
-    form: AudioFormat,
-    tags: dict[str, str],
-    cover: CoverImage | None,
-    marks: Sequence[Mark],
+def _copy_with_tags(
+    path: Path, chapter: ChapterFile, form: AudioFormat, tags: dict[str, str], cover: CoverImage
 ) -> None:
     """Copy an encode's frames into a new file with tags: nothing is encoded."""
     if not form.codec:
-        _write_wav(path, chapters)
+        shutil.copyfile(chapter.path, path)
         return
-    with path.open("wb") as file, av.open(str(chapters[0].path)) as source:
-        target = _open_target(file, form, tags, marks, chapters[0].sample_rate)
-        with target:
-            stream = target.add_stream_from_template(source.streams.audio[0])
-            if form.tags_on_stream:
-                stream.metadata.update(tags)
-            _add_cover(target, form, cover)
-            for packet in source.demux(source.streams.audio[0]):
-                if packet.dts is not None:
-                    packet.stream = stream
-                    target.mux(packet)
+    with (
+        path.open("wb") as file,
+        av.open(str(chapter.path)) as source,
+        _open_target(file, form, tags, ()) as target,
+    ):
+        stream = target.add_stream_from_template(source.streams.audio[0])
+        if form.tags_on_stream:
+            stream.metadata.update(tags)
+        _add_cover(target, form, cover)
+        for packet in source.demux(source.streams.audio[0]):
+            if packet.dts is not None:
+                packet.stream = stream
+                target.mux(packet)
 
 
 def _encode_joined(
@@ -162,10 +128,12 @@ def _encode_joined(
     chapters: Sequence[ChapterFile],
     encoding: Encoding,
     tags: dict[str, str],
-    cover: CoverImage | None,
-    marks: Sequence[Mark],
+    cover: CoverImage,
 ) -> None:
     form, rate = BOOK_FORMATS[encoding.format], chapters[0].sample_rate
+    marks = marks_of(chapters)
+    if form.marks == "tags":
+        tags = tags | _chapter_comments(marks, rate)
     with path.open("wb") as file, _open_target(file, form, tags, marks, rate) as target:
         stream: Any = target.add_stream(form.codec, rate=form.rate or form.book_rate(rate))
         stream.layout = "mono"
@@ -181,24 +149,24 @@ def _encode_joined(
             format=stream.codec_context.format, layout="mono",
             rate=stream.codec_context.sample_rate, frame_size=stream.codec_context.frame_size,
         )  # fmt: skip
-        position = 0
-        for block in _join_blocks(chapters):
-            frame = av.AudioFrame.from_ndarray(block[None, :], "fltp", "mono")
-            frame.sample_rate, frame.pts = rate, position
-            position += len(block)
+        for frame in _joined_frames(chapters):
             for ready in fit.resample(frame):
                 target.mux(stream.encode(ready))
-        for ready in fit.resample(None):
-            target.mux(stream.encode(ready))
         target.mux(stream.encode(None))
 
 
-def _join_blocks(chapters: Sequence[ChapterFile]) -> Iterator[AudioArray]:
-    """Yield the lossless chapters one after the other, in blocks that every encoder takes."""
+def _joined_frames(chapters: Sequence[ChapterFile]) -> Iterator[av.AudioFrame | None]:
+    """Yield the lossless chapters one after the other in frames that every encoder takes; None."""
+    position = 0
     for chapter in chapters:
         for block in read_blocks(chapter.path, "flac", chapter.sample_rate):
             for start in range(0, len(block), 1 << 15):
-                yield block[start : start + (1 << 15)]
+                samples = block[None, start : start + (1 << 15)]
+                frame = av.AudioFrame.from_ndarray(samples, "fltp", "mono")
+                frame.sample_rate, frame.pts = chapter.sample_rate, position
+                position += samples.shape[1]
+                yield frame
+    yield None
 
 
 def _write_wav(path: Path, chapters: Sequence[ChapterFile]) -> None:
@@ -230,7 +198,7 @@ def _int16_blocks(chapters: Sequence[ChapterFile]) -> Iterator[Any]:
 
 
 def _open_target(
-    file: Any, form: AudioFormat, tags: dict[str, str], marks: Sequence[Mark], rate: int
+    file: Any, form: AudioFormat, tags: dict[str, str], marks: Sequence[Mark], rate: int = 1
 ) -> Any:
     """Open a container that writes through `file`, whose errors then reach the caller."""
     target = av.open(file, "w", format=form.container, options=form.container_options)
@@ -257,9 +225,9 @@ def _chapter_comments(marks: Sequence[Mark], rate: int) -> dict[str, str]:
     return found
 
 
-def _add_cover(target: Any, form: AudioFormat, cover: CoverImage | None) -> None:
+def _add_cover(target: Any, form: AudioFormat, cover: CoverImage) -> None:
     """Add the cover where the container has a place for pictures."""
-    if cover is None or not form.has_cover:
+    if not form.has_cover:
         return
     name = {"image/jpeg": "jpeg_pipe", "image/png": "png_pipe"}[cover.media_type]
     opened: Any = av.open(BytesIO(cover.content), format=name)
@@ -267,65 +235,39 @@ def _add_cover(target: Any, form: AudioFormat, cover: CoverImage | None) -> None
         source = picture.streams.video[0]
         stream = target.add_stream_from_template(source)
         stream.disposition = av.stream.Disposition.attached_pic
-        for packet in picture.demux(source):
-            if packet.size:
-                packet.stream = stream
-                target.mux(packet)
-                break
+        packet = next(one for one in picture.demux(source) if one.size)
+        packet.stream = stream
+        target.mux(packet)
 
 
-MAX_MINUTES = 5.0  # what shops take
 FADE_SECONDS = 2.0
-_BIT_RATE = 192_000
+_SAMPLE_BIT_RATE = 192_000
 
 
-def make_sample(
-    path: Path, book: BookAudio, index: int, encoder: Encoder, *, minutes: float = MAX_MINUTES
-) -> float:
-    """Write the beginning of chapter `index` as MP3, and return how many seconds it has.
+def make_sample(path: Path, book: BookAudio, encoder: Encoder, *, minutes: float) -> ChapterFile:
+    """Write the beginning of the book's chapter as MP3; return it with the samples that it has.
 
     Args:
-        minutes: at most so many, above 0 and up to `MAX_MINUTES`; it ends after the last segment
-            that fits, so that no word is cut, or within one that alone is longer.
+        minutes: at most so many; it ends after the last segment that fits, so that no word is
+            cut, or within one that alone is longer.
 
     Raises:
-        ValueError: `minutes` is out of range.
-        IndexError: there is no such chapter.
-        OSError: the disk is full; no file appears.
+        OSError: the disk is full.
     """
-    if not 0 < minutes <= MAX_MINUTES:
-        raise ValueError(f"a sample has more than 0 and at most {MAX_MINUTES:g} minutes")
-    chapter = encoder.chapter(book, index, sample_encoding(book))
-    mp3_rate = chapter.sample_rate
-    length = _length(chapter, round(60 * minutes * mp3_rate))
-    with publish_file(path) as temporary, open_writer(temporary, "mp3", mp3_rate, _BIT_RATE) as out:
-        for block in _fade(chapter, length):
-            out.write(block)
-    return length / mp3_rate
-
-
-def sample_encoding(book: BookAudio) -> Encoding:
-    """Return how the chapter is encoded that a sample is cut from."""
     rate = book.sample_rate if book.sample_rate in (32_000, 44_100, 48_000) else 44_100
-    return Encoding("flac", sample_rate=rate)
-
-
-def _length(chapter: ChapterFile, most: int) -> int:
-    """Return how many samples the sample has: up to a segment's end, with room to fade."""
-    if chapter.num_samples <= most:
-        return chapter.num_samples
-    fade = round(FADE_SECONDS * chapter.sample_rate)
-    ends = [span.end for span in chapter.spans if span.end + fade <= most]
-    return ends[-1] + fade if ends else most
-
-
-def _fade(chapter: ChapterFile, length: int) -> Iterator[AudioArray]:
-    fade = min(length, round(FADE_SECONDS * chapter.sample_rate))
-    position = 0
-    for block in read_blocks(chapter.path, "flac", chapter.sample_rate):
-        kept = block[: length - position]
-        left = length - (position + np.arange(len(kept), dtype=np.float64))
-        yield (kept * np.minimum(1.0, left / fade)).astype(np.float32)
-        position += len(kept)
-        if position >= length:
-            return
+    chapter = encoder.chapter(book, 0, Encoding("flac", sample_rate=rate))
+    length, most = chapter.num_samples, round(60 * minutes * rate)
+    fade = round(FADE_SECONDS * rate)
+    if length > most:  # up to a segment's end, with room to fade
+        ends = [span.end for span in chapter.spans if span.end + fade <= most]
+        length = ends[-1] + fade if ends else most
+    fade, position = min(length, fade), 0
+    with open_writer(path, "mp3", rate, _SAMPLE_BIT_RATE) as out:
+        for block in read_blocks(chapter.path, "flac", rate):
+            kept = block[: length - position]
+            left = length - (position + np.arange(len(kept), dtype=np.float64))
+            out.write((kept * np.minimum(1.0, left / fade)).astype(np.float32))
+            position += len(kept)
+            if position >= length:
+                break
+    return chapter._replace(num_samples=length)

@@ -6,10 +6,9 @@ one gain for each voice.
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -19,7 +18,7 @@ import numpy.typing as npt
 from synth.contract import AudioArray
 from workers.audio.clips import FLOOR_DBFS, dbfs
 from workers.audio.filters import LoudnessMeter, PeakLimiter, resample
-from workers.book_files.book_audio import ChapterAudio, SegmentSpan
+from workers.book_files.book_audio import BookAudio, ChapterAudio, SegmentSpan
 
 FLOOR_WINDOW_SECONDS = 0.5
 _BINS = 10  # of a window: it moves by a tenth of its length
@@ -41,7 +40,6 @@ class Levels:
     loudness_lufs: float | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the values by name."""
         return asdict(self)
 
 
@@ -49,12 +47,10 @@ class LevelMeter:
     """Measure a mono signal that comes in blocks, in memory that does not grow with it."""
 
     def __init__(self, sample_rate: int) -> None:
-        """Prepare for a signal at `sample_rate` Hz."""
         self._rate = sample_rate
         self._bin = max(1, round(sample_rate * FLOOR_WINDOW_SECONDS / _BINS))
         self._loudness = LoudnessMeter(sample_rate)
-        self._energy = 0.0
-        self._peak = 0.0
+        self._energy = self._peak = 0.0
         self._count = 0
         self._rest: npt.NDArray[np.float32] = np.empty(0, np.float32)
         self._bins: npt.NDArray[np.float64] = np.empty(0, np.float64)
@@ -103,11 +99,10 @@ def measure_levels(blocks: Iterable[AudioArray], sample_rate: int) -> Levels:
 
 
 def _round_level(power: float) -> float:
-    return round(dbfs(math.sqrt(max(0.0, power))), 2) if power > 0 else FLOOR_DBFS
+    return round(dbfs(math.sqrt(power)), 2) if power > 0 else FLOOR_DBFS
 
 
 # The same position gives the same sample on every machine, so that encodes stay comparable.
-
 _PERIOD = 1 << 18  # about six seconds: too long for the ear to notice in noise
 _SEED = 0x700E
 _SMOOTHED = 4  # neighbours that are averaged: rooms hiss less than white noise does
@@ -115,13 +110,12 @@ _SMOOTHED = 4  # neighbours that are averaged: rooms hiss less than white noise 
 
 def room_tone(start: int, num_samples: int, level_dbfs: float) -> AudioArray:
     """Return tone for samples `start` up to `start + num_samples`, float32, at an RMS in dBFS."""
-    period = _period()
     places = (start % _PERIOD + np.arange(num_samples)) % _PERIOD
-    return (period[places] * np.float32(10 ** (level_dbfs / 20))).astype(np.float32)
+    return (_tone_period()[places] * np.float32(10 ** (level_dbfs / 20))).astype(np.float32)
 
 
 @lru_cache(maxsize=1)
-def _period() -> AudioArray:
+def _tone_period() -> AudioArray:
     """Return one period with an RMS of 1 that joins itself without a step.
 
     A bit generator's raw output is fixed for ever, while numpy's distributions may change.
@@ -130,15 +124,12 @@ def _period() -> AudioArray:
     flat = (raw >> np.uint64(11)).astype(np.float64) / 2**53 - 0.5
     smooth = sum((np.roll(flat, shift) for shift in range(1, _SMOOTHED)), start=flat.copy())
     smooth -= smooth.mean()
-    level = math.sqrt(float(np.mean(smooth**2)))
-    tone: AudioArray = (smooth / level).astype(np.float32)
+    tone: AudioArray = (smooth / math.sqrt(float(np.mean(smooth**2)))).astype(np.float32)
     return tone
 
 
 FRAME_SAMPLES = 1024  # of AAC: a chapter is whole frames, so that encodes join without a gap
 BLOCK_SAMPLES = 1 << 17
-HEAD_SECONDS = (0.5, 1.0)  # what shops ask for at a file's beginning and end
-TAIL_SECONDS = (1.0, 5.0)
 MAX_GAIN_DB = 40.0  # a chapter that needs more is as good as silent: only its noise would rise
 
 
@@ -146,7 +137,8 @@ MAX_GAIN_DB = 40.0  # a chapter that needs more is as good as silent: only its n
 class Mastering:
     """Say how a chapter is to sound: one of the two targets, and limits that files must keep.
 
-    Levels in dBFS, dBTP or LUFS; None means that nothing is asked.
+    Levels in dBFS, dBTP or LUFS; None means that nothing is asked. Shops ask for 0.5 to 1 second
+    of room tone at a file's head, and 1 to 5 at its tail.
     """
 
     name: str
@@ -160,25 +152,17 @@ class Mastering:
     tail_seconds: float = 2.0
     tone_dbfs: float = -75.0
 
-    def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            ValueError: head, tail or targets are out of range.
-        """
-        for name, value, (low, high) in (
-            ("head_seconds", self.head_seconds, HEAD_SECONDS),
-            ("tail_seconds", self.tail_seconds, TAIL_SECONDS),
-            ("tone_dbfs", self.tone_dbfs, (-100.0, -60.0)),
-        ):
-            if not low <= value <= high:
-                raise ValueError(f"{name} is {value:g}; it must be from {low:g} to {high:g}")
-        if (self.target_lufs is None) == (self.target_rms_dbfs is None):
-            raise ValueError("a mastering has one target: either loudness or RMS")
-
     def to_json(self) -> dict[str, Any]:
-        """Return the values by name."""
         return asdict(self)
+
+    def missing_db(self, levels: Levels) -> float | None:
+        """Return the dB up to the target; None where there is nothing to make louder."""
+        if levels.loudness_lufs is None:
+            return None
+        if self.target_lufs is not None:
+            return self.target_lufs - levels.loudness_lufs
+        assert self.target_rms_dbfs is not None
+        return self.target_rms_dbfs - levels.rms_dbfs
 
 
 STANDARD = Mastering("standard", target_lufs=-18.0, floor_limit_dbfs=-60.0)
@@ -192,15 +176,6 @@ ACX = Mastering(
 PRESETS = {one.name: one for one in (STANDARD, ACX)}
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """Hold what one reading of a chapter found, before anything was done to it."""
-
-    num_samples: int
-    levels: Levels
-    digest: str
-
-
 @dataclass(slots=True)
 class Level:
     """Say how a chapter is written: its gain, and the ceiling of its peaks, both in dB."""
@@ -211,71 +186,54 @@ class Level:
 
 
 class MasteredChapter:
-    """Read a chapter as it goes into files, as often as needed."""
+    """Read a chapter as it goes into files of `file_rate` Hz, as often as needed."""
 
     def __init__(
-        self,
-        chapter: ChapterAudio,
-        mastering: Mastering,
-        *,
-        sample_rate: int,
-        file_rate: int,
-        voice_gains_db: Mapping[str, float],
+        self, book: BookAudio, chapter: ChapterAudio, mastering: Mastering, file_rate: int
     ) -> None:
-        """Prepare; `sample_rate` is the chapter's, `file_rate` that of its files, both in Hz."""
         self.mastering, self.file_rate = mastering, file_rate
         self.head = round(mastering.head_seconds * file_rate)
-        self._chapter, self._rate = chapter, sample_rate
-        self._gains = [
-            (span.start, span.end, 10 ** (voice_gains_db[span.voice] / 20))
+        self._chapter, self._rate = chapter, book.sample_rate
+        gains = book.voice_gains_db
+        self.gains_db = [
+            (span.start, span.end, gains[span.voice])
             for span in chapter.segments
-            if voice_gains_db.get(span.voice, 0.0)
+            if gains.get(span.voice, 0.0)
         ]
 
-    def survey(self) -> Survey:
-        """Read the chapter once and measure it."""
-        digest = hashlib.sha256()
-        meter = LevelMeter(self.file_rate)
-        for block in self._speech():
-            digest.update(np.ascontiguousarray(block, dtype="<f4").data)
-            meter.push(block)
-        levels = meter.close()
-        return Survey(levels.num_samples, levels, digest.hexdigest())
+    def survey(self) -> Levels:
+        """Return what the chapter's speech measures, before anything was done to it."""
+        return measure_levels(self._speech(), self.file_rate)
 
     def num_samples(self, speech: int) -> int:
         """Return a file's samples, whole frames, of a chapter with `speech` samples."""
         tail = round(self.mastering.tail_seconds * self.file_rate)
         return -(-(self.head + speech + tail) // FRAME_SAMPLES) * FRAME_SAMPLES
 
-    def blocks(self, survey: Survey, level: Level) -> Iterator[AudioArray]:
-        """Yield the mastered audio, float32 [n]; `level.limiter_db` is known after the last."""
+    def blocks(self, length: int, level: Level) -> Iterator[AudioArray]:
+        """Yield `length` samples of mastered audio, float32 [n], over one continuous room tone.
+
+        `level.limiter_db` is known after the last.
+        """
         limiter = PeakLimiter(self.file_rate, ceiling=10 ** (level.ceiling_dbtp / 20))
-        yield from limiter.limit(self._add_tone(survey, np.float32(10 ** (level.gain_db / 20))))
+        yield from limiter.limit(self._with_tone(length, np.float32(10 ** (level.gain_db / 20))))
         level.limiter_db = round(float(-20 * np.log10(limiter.lowest_gain)), 2) + 0.0
 
     def spans(self) -> list[SegmentSpan]:
         """Return the segments as they lie in the files."""
-        moved = []
-        for span in self._chapter.segments:
-            start, end = self._place(span.start), self._place(span.end)
-            moved.append(
-                SegmentSpan(
-                    span.text, start, end, span.anchor, span.voice, span.speaker,
-                    span.starts_paragraph,
-                )
-            )  # fmt: skip
-        return moved
 
-    def _place(self, sample: int) -> int:
-        return self.head + round(sample * self.file_rate / self._rate)
+        def place(sample: int) -> int:
+            return self.head + round(sample * self.file_rate / self._rate)
 
-    def _add_tone(self, survey: Survey, gain: np.float32) -> Iterator[AudioArray]:
-        """Yield head, speech and tail, all of them over one continuous room tone."""
-        length = self.num_samples(survey.num_samples)
-        tone = self.mastering.tone_dbfs
+        return [
+            replace(span, start=place(span.start), end=place(span.end))
+            for span in self._chapter.segments
+        ]
+
+    def _with_tone(self, length: int, gain: np.float32) -> Iterator[AudioArray]:
         position = 0
         for block in self._with_ends(length, gain):
-            yield block + room_tone(position, len(block), tone)
+            yield block + room_tone(position, len(block), self.mastering.tone_dbfs)
             position += len(block)
 
     def _with_ends(self, length: int, gain: np.float32) -> Iterator[AudioArray]:
@@ -290,18 +248,35 @@ class MasteredChapter:
             position += count
 
     def _speech(self) -> Iterator[AudioArray]:
-        levelled = _apply_gains(self._chapter.blocks(), self._gains)
-        for block in resample(levelled, self._rate, self.file_rate):
+        for block in resample(self._levelled(), self._rate, self.file_rate):
             for start in range(0, len(block), BLOCK_SAMPLES):
                 yield block[start : start + BLOCK_SAMPLES]
 
+    def _levelled(self) -> Iterator[AudioArray]:
+        """Yield the blocks with each span's gain; spans come in order and do not overlap."""
+        gains = self.gains_db
+        position, index = 0, 0
+        for block in self._chapter.blocks():
+            end = position + len(block)
+            if gains:
+                block = block.astype(np.float32)  # a copy: the caller's may be shared
+            while index < len(gains) and gains[index][0] < end:
+                first, last, gain = gains[index]
+                part = slice(max(0, first - position), max(0, last - position))
+                block[part] *= np.float32(10 ** (gain / 20))
+                if last > end:
+                    break
+                index += 1
+            yield block
+            position = end
 
-def first_level(survey: Survey, mastered: MasteredChapter) -> Level:
+
+def first_level(survey: Levels, mastered: MasteredChapter) -> Level:
     """Return the gain that leads from what was measured to the target; none for silence."""
-    mastering, levels = mastered.mastering, survey.levels
+    mastering = mastered.mastering
     ceiling = mastering.peak_limit_dbtp - 0.3  # a codec raises peaks by about as much
-    missing = _missing(mastering, levels)
-    if missing is None or survey.num_samples == 0:
+    missing = mastering.missing_db(survey)
+    if missing is None:
         return Level(0.0, ceiling)
     if mastering.target_rms_dbfs is not None:
         # Head and tail are quiet and count in the RMS of a file.
@@ -313,40 +288,11 @@ def first_level(survey: Survey, mastered: MasteredChapter) -> Level:
 def adjusted(level: Level, mastering: Mastering, written: Levels) -> Level | None:
     """Return a better level in view of what was measured on the file; None where it holds."""
     over = written.true_peak_dbtp - mastering.peak_limit_dbtp
-    missing = _missing(mastering, written) or 0.0
-    missing = min(missing, MAX_GAIN_DB - level.gain_db)
+    missing = min(mastering.missing_db(written) or 0.0, MAX_GAIN_DB - level.gain_db)
+    if abs(missing) <= mastering.tolerance_db / 2:
+        if over <= 0:
+            return None
+        missing = 0.0
     ceiling = level.ceiling_dbtp - (over + 0.1 if over > 0 else 0.0)
-    if over <= 0 and abs(missing) <= mastering.tolerance_db / 2:
-        return None
     # What the limiter eats is given back in part only: it would be heard more than the gain.
-    step = missing if abs(missing) > mastering.tolerance_db / 2 else 0.0
-    return Level(level.gain_db + max(-6.0, min(6.0, step)), ceiling)
-
-
-def _missing(mastering: Mastering, levels: Levels) -> float | None:
-    """Return the dB up to the target; None where there is nothing to make louder."""
-    if levels.loudness_lufs is None:
-        return None
-    if mastering.target_lufs is not None:
-        return mastering.target_lufs - levels.loudness_lufs
-    assert mastering.target_rms_dbfs is not None
-    return mastering.target_rms_dbfs - levels.rms_dbfs
-
-
-def _apply_gains(
-    blocks: Iterable[AudioArray], gains: list[tuple[int, int, float]]
-) -> Iterator[AudioArray]:
-    """Yield the blocks with each span's gain; spans come in order and do not overlap."""
-    position, index = 0, 0
-    for block in blocks:
-        end = position + len(block)
-        if gains:
-            block = block.astype(np.float32)  # a copy: the caller's may be shared
-        while index < len(gains) and gains[index][0] < end:
-            first, last, gain = gains[index]
-            block[max(0, first - position) : max(0, last - position)] *= np.float32(gain)
-            if last > end:
-                break
-            index += 1
-        yield block
-        position = end
+    return Level(level.gain_db + max(-6.0, min(6.0, missing)), ceiling)

@@ -87,8 +87,7 @@ def draw_cover(title: str, author: str) -> Pixels:
 
 def can_write(text: str) -> bool:
     """Whether every character of a text has a shape here, and there is one to see."""
-    drawn = _points(text)
-    return bool(text.strip()) and all(base in GLYPHS for base, _ in drawn)
+    return bool(text.strip()) and all(base in GLYPHS for base, _ in _points(text))
 
 
 def _background(digest: bytes) -> Pixels:
@@ -110,11 +109,11 @@ def _write(picture: Pixels, text: str, *, top: int, height: int, scales: tuple[i
     room = SIDE - 2 * _MARGIN
     for scale in scales:
         lines = _lines(text, room // (_LETTER[0] * scale))
-        fits = len(lines) <= min(_MAX_LINES, height // (_LETTER[1] * scale))
-        if fits:
+        most = min(_MAX_LINES, height // (_LETTER[1] * scale))
+        if len(lines) <= most:
             break
     else:
-        lines = lines[: min(_MAX_LINES, height // (_LETTER[1] * scale))]
+        lines = lines[:most]
         lines[-1] = lines[-1][:-3] + "..."
     for number, line in enumerate(lines):
         points = _points(line)
@@ -179,7 +178,6 @@ class CoverImage(NamedTuple):
 
     @property
     def suffix(self) -> str:
-        """Return the end of its file's name."""
         return ".png" if self.media_type == "image/png" else ".jpg"
 
 
@@ -191,7 +189,9 @@ def book_cover(given: bytes | None, facts: BookFacts) -> CoverImage:
     """
     if given is not None:
         return check_cover(given)
-    return CoverImage("image/jpeg", _to_jpeg(draw_cover(facts.title, ", ".join(facts.authors))))
+    pixels = draw_cover(facts.title, ", ".join(facts.authors))
+    frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
+    return CoverImage("image/jpeg", _encode_jpeg(frame.reformat(format="yuvj420p")))
 
 
 def check_cover(content: bytes) -> CoverImage:
@@ -226,25 +226,12 @@ def _decode_image(content: bytes, size: ImageSize) -> Any:
     decoder: Any = av.CodecContext.create(_CODECS[size.format], "r")
     decoder.options = {"max_pixels": str(MAX_COVER_PIXELS)}
     try:
-        frames = [*decoder.decode(av.Packet(content)), *decoder.decode(None)]
-    except (av.FFmpegError, ValueError) as error:
-        frames, problem = [], error
+        return [*decoder.decode(av.Packet(content)), *decoder.decode(None)][0]
+    except (av.FFmpegError, ValueError, IndexError) as error:  # the last: there is no picture
         raise BookFileError(
             "cover_unreadable",
             "The cover is damaged: its image cannot be decoded. Upload it again.",
-        ) from problem
-    if not frames:
-        raise BookFileError(
-            "cover_unreadable",
-            "The cover is damaged: its image cannot be decoded. Upload it again.",
-        )
-    return frames[0]
-
-
-def _to_jpeg(pixels: Any) -> bytes:
-    """Return an RGB picture, uint8 [height, width, 3], as JPEG."""
-    frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
-    return _encode_jpeg(frame.reformat(format="yuvj420p"))
+        ) from error
 
 
 def _encode_jpeg(frame: Any) -> bytes:

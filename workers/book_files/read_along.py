@@ -1,34 +1,73 @@
-"""Make a read-along EPUB 3: a text whose sentences light up while their audio plays."""
+"""Make a read-along EPUB 3, whose sentences light up while their audio plays.
+
+Its text is a plain one, made of what is spoken, or the book's own; what it takes to be heard is
+added to both in the same way.
+"""
 
 from __future__ import annotations
 
+import posixpath
 import re
 import uuid
 import zipfile
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
 from xml.sax.saxutils import escape, quoteattr
 
-from ttsweb.storage import TEMPORARY_SUFFIX
-from workers.book_files.book_audio import BookAudio, BookFacts, BookFileError, SegmentSpan
+from lxml import etree
+
+from workers.book_files.book_audio import (
+    BookAudio,
+    BookFacts,
+    BookFileError,
+    SegmentSpan,
+    letters_of,
+)
 from workers.book_files.chapter_encodes import ChapterFile, Encoder, Encoding
 from workers.book_files.cover import CoverImage, book_cover
 from workers.book_files.m4b import write_mp4
-from workers.book_files.publishing import publish_file
 
 ACTIVE_CLASS = "read-along-active"
 STYLE = f".{ACTIVE_CLASS} {{ background-color: #ffe58a; color: #000000; }}\n"
-CONTAINER = """<?xml version="1.0" encoding="UTF-8"?>
+_OPF, _DC = "{http://www.idpf.org/2007/opf}", "{http://purl.org/dc/elements/1.1/}"
+FOLDER = "read-along"  # of what is added, beside the package document
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_XHTML_TYPE = "application/xhtml+xml"
+_CONTAINER = """<?xml version="1.0" encoding="UTF-8"?>
 <container version="1.0" xmlns="urn:oasis:names:tc:opendocument:xmlns:container">
   <rootfiles>
     <rootfile full-path="OEBPS/package.opf" media-type="application/oebps-package+xml"/>
   </rootfiles>
 </container>
 """
-_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_PAGE = """<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE html>
+<html xmlns="http://www.w3.org/1999/xhtml" xmlns:epub="http://www.idpf.org/2007/ops"
+    lang={language} xml:lang={language}>
+  <head>
+    <title>{title}</title>
+    <link rel="stylesheet" type="text/css" href="{style}"/>
+  </head>
+  <body>
+{body}  </body>
+</html>
+"""
+_SMIL = """<?xml version="1.0" encoding="UTF-8"?>
+<smil xmlns="http://www.w3.org/ns/SMIL" xmlns:epub="http://www.idpf.org/2007/ops" version="3.0">
+  <body>
+    <seq id="s1" epub:textref={text}>
+{rows}    </seq>
+  </body>
+</smil>
+"""
+_CLIP = """      <par id="p{number}">
+        <text src={text}/>
+        <audio src="{clip.audio}" clipBegin="{begin}s" clipEnd="{end}s"/>
+      </par>
+"""
 
 
 class Clip(NamedTuple):
@@ -40,224 +79,167 @@ class Clip(NamedTuple):
     end: int
 
 
-@dataclass(slots=True)
-class Overlay:
-    """Hold the clips of one text document, in order; `path` and `text` are in the package."""
-
-    path: str
-    text: str
-    clips: list[Clip] = field(default_factory=list)
-
-    @property
-    def duration(self) -> int:
-        """Return the microseconds of all its clips."""
-        return sum(clip.end - clip.begin for clip in self.clips)
-
-
-def clean(text: str) -> str:
-    """Return a text without characters that XML cannot hold."""
-    return _FORBIDDEN.sub("", text)
-
-
-def xml_text(text: str) -> str:
-    """Return a text as XML content."""
-    return escape(clean(text))
-
-
-def xml_attribute(text: str) -> str:
-    """Return a text as a quoted XML attribute."""
-    return quoteattr(clean(text))
-
-
-def microseconds(sample: int, sample_rate: int) -> int:
-    """Return the nearest microsecond, which is finer than a sample."""
-    return (2 * 1_000_000 * sample + sample_rate) // (2 * sample_rate)
-
-
-def clock(duration: int) -> str:
-    """Return microseconds as the clock value of SMIL: `h:mm:ss.ffffff`."""
-    seconds, rest = divmod(duration, 1_000_000)
-    return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{rest:06d}"
-
-
-def smil(overlay: Overlay, *, text_href: str, audio_hrefs: dict[str, str]) -> str:
-    """Return an overlay as SMIL; hrefs are relative to it."""
-    rows = []
-    for number, clip in enumerate(overlay.clips, start=1):
-        source = xml_attribute(f"{text_href}#{clip.fragment}")
-        audio = xml_attribute(audio_hrefs[clip.audio])
-        rows.append(
-            f'      <par id="p{number}">\n        <text src={source}/>\n'
-            f'        <audio src={audio} clipBegin="{_seconds(clip.begin)}" '
-            f'clipEnd="{_seconds(clip.end)}"/>\n      </par>\n'
-        )
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n'
-        '<smil xmlns="http://www.w3.org/ns/SMIL" xmlns:epub="http://www.idpf.org/2007/ops" '
-        'version="3.0">\n  <body>\n'
-        f'    <seq id="s1" epub:textref={xml_attribute(text_href)}>\n'
-        f"{''.join(rows)}    </seq>\n  </body>\n</smil>\n"
-    )
-
-
-def page(title: str, language: str, paragraphs: Iterable[Sequence[tuple[str, str]]]) -> str:
-    """Return a chapter as XHTML; a paragraph is a row of (id, text).
-
-    The first paragraph is the heading; an id is empty where nothing is heard of it.
-    """
-    rows = []
-    for number, paragraph in enumerate(paragraphs):
-        tag = "p" if number else "h1"
-        spans = " ".join(_span(name, text) for name, text in paragraph)
-        rows.append(f"    <{tag}>{spans}</{tag}>\n")
-    tag = xml_attribute(language)
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE html>\n'
-        f'<html xmlns="http://www.w3.org/1999/xhtml" lang={tag} xml:lang={tag}>\n'
-        f"  <head>\n    <title>{xml_text(title) or 'Chapter'}</title>\n"
-        '    <link rel="stylesheet" type="text/css" href="../style.css"/>\n  </head>\n'
-        f"  <body>\n{''.join(rows)}  </body>\n</html>\n"
-    )
-
-
-def navigation(entries: Iterable[tuple[str, str]], language: str) -> str:
-    """Return the navigation document of (href, title)."""
-    rows = "".join(
-        f"        <li><a href={xml_attribute(href)}>{xml_text(title) or 'Chapter'}</a></li>\n"
-        for href, title in entries
-    )
-    tag = xml_attribute(language)
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE html>\n'
-        '<html xmlns="http://www.w3.org/1999/xhtml" xmlns:epub="http://www.idpf.org/2007/ops" '
-        f"lang={tag} xml:lang={tag}>\n  <head>\n    <title>Contents</title>\n  </head>\n"
-        '  <body>\n    <nav epub:type="toc" id="toc">\n      <ol>\n'
-        f"{rows}      </ol>\n    </nav>\n  </body>\n</html>\n"
-    )
-
-
-def _span(name: str, text: str) -> str:
-    identity = f" id={xml_attribute(name)}" if name else ""
-    return f"<span{identity}>{xml_text(text)}</span>"
-
-
-def _seconds(value: int) -> str:
-    return f"{value // 1_000_000}.{value % 1_000_000:06d}s"
-
-
-MIMETYPE = "application/epub+zip"
+Overlays = dict[str, list[Clip]]  # by the document whose fragments are shown, in their order
 
 
 def make_read_along(
-    path: Path,
-    book: BookAudio,
-    encoder: Encoder,
-    encoding: Encoding | None = None,
-    *,
-    modified: datetime | None = None,
-) -> list[Overlay]:
-    """Write an EPUB 3 with Media Overlays whose text is what is spoken, and return its overlays.
-
-    A clip lasts until the next begins, so that pauses between sentences are heard.
+    path: Path, book: BookAudio, encoder: Encoder, encoding: Encoding
+) -> list[ChapterFile]:
+    """Write an EPUB whose text is what is spoken, and return its chapters.
 
     Args:
         encoding: of AAC; encodes of an M4B with the same one are used again.
-        modified: what the package says of itself; None is now.
 
     Raises:
-        OSError: the disk is full; what was at `path` before is still there.
+        OSError: the disk is full.
         BookFileError: the cover cannot be used, or there is no chapter.
     """
     if not book.chapters:
         raise BookFileError("no_chapters", "The book has no chapter to make a file from.")
     cover = book_cover(book.cover, book.facts)
-    chapters = list(encoder.chapters(book, encoding or Encoding("aac")))
-    overlays = [_overlay(index, chapter) for index, chapter in enumerate(chapters)]
-    language = book.facts.language or "und"
-    with publish_file(path) as temporary, zipfile.ZipFile(temporary, "w") as package:
-        package.writestr(zipfile.ZipInfo("mimetype"), MIMETYPE)  # first, and not compressed
-        write_text(package, "META-INF/container.xml", CONTAINER)
-        document = _package(book.facts, chapters, overlays, cover, modified or datetime.now(UTC))
-        write_text(package, "OEBPS/package.opf", document)
-        titles = [chapter.title for chapter in chapters]
-        entries = list(zip((overlay.text for overlay in overlays), titles, strict=True))
-        write_text(package, "OEBPS/nav.xhtml", navigation(entries, language))
-        write_text(package, "OEBPS/style.css", STYLE)
-        package.writestr(f"OEBPS/cover{cover.suffix}", cover.content)
-        for index, (chapter, overlay) in enumerate(zip(chapters, overlays, strict=True)):
-            text = page(chapter.title, language, _paragraphs(chapter))
-            write_text(package, f"OEBPS/{overlay.text}", text)
-            if overlay.clips:
-                audio = {audio_name(index): f"../audio/{audio_name(index)}"}
-                spoken = smil(overlay, text_href=f"../{overlay.text}", audio_hrefs=audio)
-                write_text(package, f"OEBPS/{overlay.path}", spoken)
-            write_audio(package, f"OEBPS/audio/{audio_name(index)}", chapter, temporary.parent)
-    return overlays
+    chapters = list(encoder.chapters(book, encoding))
+    contents = {
+        "META-INF/container.xml": _CONTAINER.encode(),
+        f"OEBPS/cover{cover.suffix}": cover.content,
+    }
+    overlays: Overlays = {}
+    for index, chapter in enumerate(chapters):
+        name = f"OEBPS/text/chapter-{index + 1:04d}.xhtml"
+        contents[name] = _page_of(chapter, book.facts.language).encode(errors="replace")
+        overlays[name] = [
+            Clip(f"s{number}", audio_name(index), begin, end)
+            for number, (_, begin, end) in enumerate(clip_times(chapter), start=1)
+        ]
+    package = _new_package(book.facts, cover, list(overlays))
+    write_package(
+        path, ("OEBPS/package.opf", package), contents.items(), overlays, chapters, book.facts
+    )
+    return chapters
 
 
-def write_text(package: zipfile.ZipFile, name: str, text: str) -> None:
-    """Add a compressed text file to a package."""
-    package.writestr(name, text.encode(errors="replace"), zipfile.ZIP_DEFLATED)
+def write_package(
+    path: Path,
+    package: tuple[str, Any],
+    contents: Iterable[tuple[str, bytes]],
+    overlays: Overlays,
+    chapters: Sequence[ChapterFile],
+    facts: BookFacts,
+) -> None:
+    """Write an EPUB of its package document, its other contents, and what makes it heard."""
+    package_name, tree = package
+    folder = posixpath.join(posixpath.dirname(package_name), FOLDER)
+    navigation = _extend_package(tree, posixpath.dirname(package_name), overlays, facts)
+    heard = {clip.audio for clips in overlays.values() for clip in clips}
+    with zipfile.ZipFile(path, "w") as made:
+
+        def write(name: str, content: bytes) -> None:
+            made.writestr(name, content, zipfile.ZIP_DEFLATED)
+
+        made.writestr(zipfile.ZipInfo("mimetype"), "application/epub+zip")  # first, uncompressed
+        write(package_name, xml_bytes(tree))
+        for name, content in contents:
+            write(name, content)
+        write(f"{folder}/style.css", STYLE.encode())
+        if navigation:
+            found = tree.find(f".//{_DC}language")
+            language = (found.text or "").strip() if found is not None else ""
+            page = _navigation(overlays, chapters, folder, language)
+            write(f"{folder}/nav.xhtml", page.encode(errors="replace"))
+        for number, (name, clips) in enumerate(overlays.items(), start=1):
+            rows = _smil(relative_href(name, folder), clips)
+            write(f"{folder}/overlay-{number:04d}.smil", rows.encode(errors="replace"))
+        for index, chapter in enumerate(chapters):
+            if audio_name(index) in heard:
+                with made.open(f"{folder}/{audio_name(index)}", "w") as file:
+                    write_mp4(file, [chapter], BookFacts(chapter.title), None, brand=b"M4A ")
 
 
-def write_audio(package: zipfile.ZipFile, name: str, chapter: ChapterFile, scratch: Path) -> None:
-    """Add a chapter as a file of its own, without encoding it; it passes through `scratch`."""
-    temporary = scratch / f".{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
-    try:
-        write_mp4(temporary, [chapter], BookFacts(chapter.title), None, brand=b"M4A ")
-        package.write(temporary, name)
-    finally:
-        temporary.unlink(missing_ok=True)
+def _extend_package(package: Any, base: str, overlays: Overlays, facts: BookFacts) -> bool:
+    """Add what overlays need to a package document, which becomes one of EPUB 3.
+
+    Returns:
+        Whether a navigation document is to be written, as there was none.
+    """
+    manifest, metadata = package.find(f"{_OPF}manifest"), package.find(f"{_OPF}metadata")
+    if manifest is None or metadata is None:
+        raise KeyError("manifest or metadata")
+    for meta in list(metadata.iter(f"{_OPF}meta")):
+        if str(meta.get("property", "")).startswith("media:"):
+            meta.getparent().remove(meta)
+    for meta in metadata.findall(f"{_OPF}meta[@property='dcterms:modified']"):
+        metadata.remove(meta)
+    items = {
+        posixpath.normpath(posixpath.join(base, unquote(item.get("href", "")))): item
+        for item in manifest.iter(f"{_OPF}item")
+    }
+
+    def add_meta(name: str, value: str, **attributes: str) -> None:
+        meta = etree.SubElement(metadata, f"{_OPF}meta", {"property": name, **attributes})
+        meta.text = _clean(value)
+
+    for item in items.values():
+        item.attrib.pop("media-overlay", None)
+    needs_nav = not any("nav" in item.get("properties", "").split() for item in items.values())
+    if needs_nav:
+        _add_item(manifest, f"{FOLDER}-nav", f"{FOLDER}/nav.xhtml", _XHTML_TYPE).set(
+            "properties", "nav"
+        )
+    package.set("version", "3.0")
+    _add_item(manifest, f"{FOLDER}-style", f"{FOLDER}/style.css", "text/css")
+    durations = [sum(clip.end - clip.begin for clip in clips) for clips in overlays.values()]
+    for number, (name, duration) in enumerate(zip(overlays, durations, strict=True), start=1):
+        identity = f"{FOLDER}-{number}"
+        href = f"{FOLDER}/overlay-{number:04d}.smil"
+        _add_item(manifest, identity, href, "application/smil+xml")
+        items[name].set("media-overlay", identity)
+        add_meta("media:duration", _clock(duration), refines=f"#{identity}")
+    for name in sorted({clip.audio for clips in overlays.values() for clip in clips}):
+        _add_item(manifest, f"{FOLDER}-{name[:-4]}", f"{FOLDER}/{name}", "audio/mp4")
+    add_meta("media:duration", _clock(sum(durations)))
+    add_meta("media:active-class", ACTIVE_CLASS)
+    for narrator in facts.narrators:
+        add_meta("media:narrator", narrator)
+    add_meta("dcterms:modified", f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
+    return needs_nav
 
 
-def audio_name(index: int) -> str:
-    """Return the name of a chapter's audio file."""
-    return f"chapter-{index + 1:04d}.m4a"
+def _new_package(facts: BookFacts, cover: CoverImage, documents: Sequence[str]) -> Any:
+    """Return the package document of a plain EPUB, but for what overlays need."""
+    namespaces: Mapping[Any, str] = {None: _OPF[1:-1], "dc": _DC[1:-1]}
+    attributes = {"version": "3.0", "unique-identifier": "book-id"}
+    package = etree.Element(f"{_OPF}package", attributes, nsmap=namespaces)
+    metadata, manifest, spine = (
+        etree.SubElement(package, f"{_OPF}{name}") for name in ("metadata", "manifest", "spine")
+    )
+    for name, values in (
+        ("identifier", [_identifier(facts)]),
+        ("title", [_clean(facts.title) or "Untitled"]),
+        ("language", [_clean(facts.language) or "und"]),
+        ("creator", facts.authors),
+        ("publisher", [facts.publisher]),
+        ("date", [facts.date]),
+        ("description", [facts.description]),
+        ("rights", [facts.rights]),
+    ):
+        for value in values:
+            if value:
+                etree.SubElement(metadata, f"{_DC}{name}").text = _clean(value)
+    metadata[0].set("id", "book-id")
+    item = _add_item(manifest, "cover", f"cover{cover.suffix}", cover.media_type)
+    item.set("properties", "cover-image")
+    for number, name in enumerate(documents, start=1):
+        href = name.removeprefix("OEBPS/")
+        _add_item(manifest, f"t{number}", href, _XHTML_TYPE)
+        etree.SubElement(spine, f"{_OPF}itemref", {"idref": f"t{number}"})
+    return package
 
 
-def clip_ends(chapter: ChapterFile) -> list[int]:
-    """Return where the clip of each span ends: where the next begins; the last with its file."""
-    starts = [span.start for span in chapter.spans[1:]]
-    return [*starts, chapter.num_samples] if chapter.spans else []
+def _add_item(manifest: Any, identity: str, href: str, media_type: str) -> Any:
+    attributes = {"id": identity, "href": href, "media-type": media_type}
+    return etree.SubElement(manifest, f"{_OPF}item", attributes)
 
 
-def clip_times(chapter: ChapterFile) -> list[tuple[SegmentSpan, int, int]]:
-    """Return each span with the microseconds between which its clip lies."""
-    rate = chapter.sample_rate
-    return [
-        (span, microseconds(span.start, rate), microseconds(end, rate))
-        for span, end in zip(chapter.spans, clip_ends(chapter), strict=True)
-    ]
-
-
-def _overlay(index: int, chapter: ChapterFile) -> Overlay:
-    name = f"chapter-{index + 1:04d}"
-    clips = [
-        Clip(f"s{number + 1}", audio_name(index), begin, end)
-        for number, (_, begin, end) in enumerate(clip_times(chapter))
-    ]
-    return Overlay(f"overlays/{name}.smil", f"text/{name}.xhtml", clips)
-
-
-def _paragraphs(chapter: ChapterFile) -> list[list[tuple[str, str]]]:
-    """Return the heading, then the paragraphs, as rows of (id, text)."""
-    rows: list[list[tuple[str, str]]] = []
-    for number, span in enumerate(chapter.spans):
-        row = (f"s{number + 1}", span.text)
-        if number == 0 and _letters(span.text) != _letters(chapter.title):
-            rows.append([("", chapter.title)])
-        if not rows or span.starts_paragraph or len(rows) == 1:
-            rows.append([row])
-        else:
-            rows[-1].append(row)
-    return rows or [[("", chapter.title)]]
-
-
-def _letters(text: str) -> str:
-    return "".join(one for one in text.casefold() if one.isalnum())
-
-
-def identifier(facts: BookFacts) -> str:
+def _identifier(facts: BookFacts) -> str:
     """Return a name for the book that is the same whenever it is made."""
     if facts.isbn:
         return f"urn:isbn:{facts.isbn}"
@@ -265,67 +247,98 @@ def identifier(facts: BookFacts) -> str:
     return f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, parts.encode(errors='replace').hex())}"
 
 
-def _package(
-    facts: BookFacts,
-    chapters: Sequence[ChapterFile],
-    overlays: Sequence[Overlay],
-    cover: CoverImage,
-    modified: datetime,
-) -> str:
-    """Return the package document."""
-    meta = [
-        f'<dc:identifier id="book-id">{xml_text(identifier(facts))}</dc:identifier>',
-        f"<dc:title>{xml_text(facts.title) or 'Untitled'}</dc:title>",
-        f"<dc:language>{xml_text(facts.language) or 'und'}</dc:language>",
-        *(f"<dc:creator>{xml_text(name)}</dc:creator>" for name in facts.authors),
-        *_optional("publisher", facts.publisher),
-        *_optional("date", facts.date),
-        *_optional("description", facts.description),
-        *_optional("rights", facts.rights),
-        f'<meta property="dcterms:modified">{modified.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}</meta>',
-        f'<meta property="media:duration">{clock(sum(one.duration for one in overlays))}</meta>',
-        f'<meta property="media:active-class">{ACTIVE_CLASS}</meta>',
-        *(f'<meta property="media:narrator">{xml_text(one)}</meta>' for one in facts.narrators),
-    ]
-    items = [
-        '<item id="nav" href="nav.xhtml" media-type="application/xhtml+xml" properties="nav"/>',
-        '<item id="style" href="style.css" media-type="text/css"/>',
-        f'<item id="cover" href="cover{cover.suffix}" media-type="{cover.media_type}" '
-        'properties="cover-image"/>',
-    ]
-    spine = []
-    for number, (overlay, _) in enumerate(zip(overlays, chapters, strict=True), start=1):
-        heard = f' media-overlay="o{number}"' if overlay.clips else ""
-        items.append(
-            f'<item id="t{number}" href={xml_attribute(overlay.text)} '
-            f'media-type="application/xhtml+xml"{heard}/>'
-        )
-        items.append(
-            f'<item id="a{number}" href="audio/{audio_name(number - 1)}" media-type="audio/mp4"/>'
-        )
-        if overlay.clips:
-            items.append(
-                f'<item id="o{number}" href={xml_attribute(overlay.path)} '
-                'media-type="application/smil+xml"/>'
-            )
-            meta.append(
-                f'<meta property="media:duration" refines="#o{number}">'
-                f"{clock(overlay.duration)}</meta>"
-            )
-        spine.append(f'<itemref idref="t{number}"/>')
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n'
-        '<package xmlns="http://www.idpf.org/2007/opf" version="3.0" '
-        'unique-identifier="book-id">\n'
-        '  <metadata xmlns:dc="http://purl.org/dc/elements/1.1/">\n    '
-        + "\n    ".join(meta)
-        + "\n  </metadata>\n  <manifest>\n    "
-        + "\n    ".join(items)
-        + "\n  </manifest>\n  <spine>\n    "
-        + "\n    ".join(spine)
-        + "\n  </spine>\n</package>\n"
+def _page_of(chapter: ChapterFile, language: str) -> str:
+    """Return a chapter as XHTML: its heading, then its paragraphs, with an id for each segment."""
+    rows: list[list[str]] = []
+    for number, span in enumerate(chapter.spans):
+        sentence = f'<span id="s{number + 1}">{_escaped(span.text)}</span>'
+        if number == 0 and letters_of(span.text) != letters_of(chapter.title):
+            rows.append([f"<span>{_escaped(chapter.title)}</span>"])
+        if not rows or span.starts_paragraph or len(rows) == 1:
+            rows.append([sentence])
+        else:
+            rows[-1].append(sentence)
+    tags = ["h1", *["p"] * len(rows)]
+    body = "".join(
+        f"    <{tag}>{' '.join(row)}</{tag}>\n" for tag, row in zip(tags, rows, strict=False)
     )
+    return _html(chapter.title or "Chapter", language, body, f"../{FOLDER}/style.css")
 
 
-def _optional(name: str, text: str) -> list[str]:
-    return [f"<dc:{name}>{xml_text(text)}</dc:{name}>"] if text else []
+def _navigation(
+    overlays: Overlays, chapters: Sequence[ChapterFile], folder: str, language: str
+) -> str:
+    """Return the contents, which lead to where each chapter's first sentence is."""
+    places: dict[str, str] = {}
+    for name, clips in overlays.items():
+        for clip in clips:
+            places.setdefault(clip.audio, f"{relative_href(name, folder)}#{clip.fragment}")
+    entries = [
+        f"        <li><a href={quoteattr(places[audio_name(index)])}>"
+        f"{_escaped(chapter.title) or 'Chapter'}</a></li>\n"
+        for index, chapter in enumerate(chapters)
+        if audio_name(index) in places
+    ]
+    lists = f"      <ol>\n{''.join(entries)}      </ol>\n"
+    body = f'    <nav epub:type="toc" id="toc">\n{lists}    </nav>\n'
+    return _html("Contents", language, body, "style.css")
+
+
+def _html(title: str, language: str, body: str, style: str) -> str:
+    tag = quoteattr(_clean(language) or "und")
+    return _PAGE.format(language=tag, title=_escaped(title), style=style, body=body)
+
+
+def _smil(text_href: str, clips: Sequence[Clip]) -> str:
+    """Return an overlay; audio lies beside it."""
+    rows = [
+        _CLIP.format(
+            number=number, text=quoteattr(f"{text_href}#{clip.fragment}"), clip=clip,
+            begin=f"{clip.begin // 1_000_000}.{clip.begin % 1_000_000:06d}",
+            end=f"{clip.end // 1_000_000}.{clip.end % 1_000_000:06d}",
+        )
+        for number, clip in enumerate(clips, start=1)
+    ]  # fmt: skip
+    return _SMIL.format(text=quoteattr(text_href), rows="".join(rows))
+
+
+def audio_name(index: int) -> str:
+    """Return the name of a chapter's audio file."""
+    return f"chapter-{index + 1:04d}.m4a"
+
+
+def clip_times(chapter: ChapterFile) -> list[tuple[SegmentSpan, int, int]]:
+    """Return each span with the microseconds of its clip, which are finer than samples.
+
+    It lasts until the next begins, so that pauses are heard, and the last as long as its file.
+    """
+    rate = chapter.sample_rate
+    edges = [*(span.start for span in chapter.spans), chapter.num_samples]
+    times = [(2 * 1_000_000 * edge + rate) // (2 * rate) for edge in edges]
+    return list(zip(chapter.spans, times[:-1], times[1:], strict=True))
+
+
+def _clock(duration: int) -> str:
+    """Return microseconds as the clock value of SMIL: `h:mm:ss.ffffff`."""
+    seconds, rest = divmod(duration, 1_000_000)
+    return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{rest:06d}"
+
+
+def relative_href(name: str, folder: str) -> str:
+    """Return how a document in a folder names another one."""
+    return quote(posixpath.relpath(name, folder or "."))
+
+
+def _clean(text: str) -> str:
+    """Return a text without characters that XML cannot hold."""
+    return _FORBIDDEN.sub("", text)
+
+
+def _escaped(text: str) -> str:
+    return escape(_clean(text))
+
+
+def xml_bytes(tree: Any) -> bytes:
+    """Return the whole document of an element."""
+    content: bytes = etree.tostring(tree.getroottree(), xml_declaration=True, encoding="utf-8")
+    return content

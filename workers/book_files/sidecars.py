@@ -1,22 +1,20 @@
-"""Lay a book out as Audiobookshelf reads it: Author/Series/Title with `metadata.json` and cover."""
+"""Write what goes beside a book's audio: the shelf of Audiobookshelf, subtitles, the report."""
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from synth.books.file_names import numbered_name, safe_name
+from synth.books.file_names import safe_name
 from synth.jobs.timestamps import Spoken, to_srt, to_vtt
 from workers.book_files.book_audio import BookFacts
 from workers.book_files.chapter_encodes import ChapterFile
 from workers.book_files.chapter_mastering import Mastering
 from workers.book_files.cover import CoverImage
-from workers.book_files.m4b import Mark
-from workers.book_files.publishing import publish_file, publish_folder
+from workers.book_files.m4b import Mark, marks_of
 
 _YEAR = re.compile(r"\d{4}")
 
@@ -71,23 +69,23 @@ def metadata_json(facts: BookFacts, marks: Sequence[Mark], sample_rate: int) -> 
 def put_on_shelf(
     library: Path,
     facts: BookFacts,
-    files: Sequence[Path],
+    files: Iterable[Path],
     cover: CoverImage,
-    marks: Sequence[Mark],
-    sample_rate: int,
+    chapters: Sequence[ChapterFile],
 ) -> Path:
-    """Copy a book's files with cover and sidecar below `library`, and return its folder.
+    """Move a book's files with cover and sidecar below `library`, and return its folder.
 
     Raises:
-        OSError: the disk is full; none of the files appears.
+        OSError: the disk is full.
     """
     folder = library / shelf_folder(facts)
-    with publish_folder(folder) as temporary:
-        for file in files:
-            shutil.copyfile(file, temporary / file.name)
-        (temporary / f"cover{cover.suffix}").write_bytes(cover.content)
-        sidecar = json.dumps(metadata_json(facts, marks, sample_rate), ensure_ascii=False, indent=2)
-        (temporary / "metadata.json").write_text(sidecar, encoding="utf-8", errors="replace")
+    folder.mkdir(parents=True)
+    for file in files:
+        file.rename(folder / file.name)
+    (folder / f"cover{cover.suffix}").write_bytes(cover.content)
+    facts_of_shelf = metadata_json(facts, marks_of(chapters), chapters[0].sample_rate)
+    sidecar = json.dumps(facts_of_shelf, ensure_ascii=False, indent=2)
+    (folder / "metadata.json").write_text(sidecar, encoding="utf-8", errors="replace")
     return folder
 
 
@@ -97,52 +95,24 @@ def _year(facts: BookFacts) -> str | None:
 
 
 _WRITERS: dict[str, Callable[[Sequence[Spoken], int], str]] = {"srt": to_srt, "vtt": to_vtt}
-FORMATS = tuple(_WRITERS)
 
 
 def write_book_subtitles(path: Path, chapters: Sequence[ChapterFile], form: str) -> None:
-    """Write one file of a format of FORMATS, timed for all chapters one after the other.
+    """Write one file, SRT or VTT, timed for all chapters one after the other.
 
     Raises:
-        ValueError: there is no such format.
-        OSError: the disk is full; no file appears.
+        OSError: the disk is full.
     """
-    spoken, start = [], 0
-    for index, chapter in enumerate(chapters):
-        spoken += _spoken_rows(chapter, index, start)
-        start += chapter.num_samples
-    rate = chapters[0].sample_rate if chapters else 1
-    with publish_file(path) as temporary:
-        temporary.write_text(_text(spoken, rate, form), encoding="utf-8")
-
-
-def write_chapter_subtitles(folder: Path, chapters: Sequence[ChapterFile], form: str) -> list[Path]:
-    """Write one file per chapter, timed from its beginning; see `write_book_subtitles`."""
-    names = [
-        f"{numbered_name(index, len(chapters), chapter.title)}.{form}"
-        for index, chapter in enumerate(chapters)
-    ]
-    with publish_folder(folder) as temporary:
-        for index, (name, chapter) in enumerate(zip(names, chapters, strict=True)):
-            text = _text(_spoken_rows(chapter, index, 0), chapter.sample_rate, form)
-            (temporary / name).write_text(text, encoding="utf-8")
-    return [folder / name for name in names]
-
-
-def _text(spoken: Sequence[Spoken], sample_rate: int, form: str) -> str:
-    if form not in _WRITERS:
-        raise ValueError(f"no such format of subtitles: {form!r}")
-    return _WRITERS[form](spoken, sample_rate)
-
-
-def _spoken_rows(chapter: ChapterFile, index: int, start: int) -> list[Spoken]:
-    return [
+    spoken = [
         Spoken(
-            chapter=index, index=number, start=start + span.start, end=start + span.end,
+            chapter=index, index=number, start=mark.start + span.start, end=mark.start + span.end,
             text=span.text, speaker=span.speaker, voice=span.voice or None,
         )
+        for index, (mark, chapter) in enumerate(zip(marks_of(chapters), chapters, strict=True))
         for number, span in enumerate(chapter.spans)
     ]  # fmt: skip
+    rate = chapters[0].sample_rate if chapters else 1
+    path.write_text(_WRITERS[form](spoken, rate), encoding="utf-8")
 
 
 MAX_FILE_SECONDS = 120 * 60  # what ACX takes per file
@@ -158,7 +128,7 @@ class Check(NamedTuple):
 
 def book_report(chapters: Sequence[ChapterFile], mastering: Mastering) -> dict[str, Any]:
     """Return the report of a book as JSON: a row for each chapter, with its checks."""
-    rows = [_row(index, chapter, mastering) for index, chapter in enumerate(chapters)]
+    rows = [_row(chapter, mastering) for chapter in chapters]
     failed = [row["index"] for row in rows if not row["passed"]]
     return {
         "mastering": mastering.to_json(),
@@ -169,15 +139,10 @@ def book_report(chapters: Sequence[ChapterFile], mastering: Mastering) -> dict[s
     }
 
 
-def chapter_checks(chapter: ChapterFile, mastering: Mastering) -> list[Check]:
-    """Return what a mastering asks of a chapter's file, measured on the file."""
-    return list(_checks(chapter, mastering))
-
-
-def _row(index: int, chapter: ChapterFile, mastering: Mastering) -> dict[str, Any]:
-    checks = chapter_checks(chapter, mastering)
+def _row(chapter: ChapterFile, mastering: Mastering) -> dict[str, Any]:
+    checks = list(chapter_checks(chapter, mastering))
     return {
-        "index": index,
+        "index": chapter.place,
         "title": chapter.title,
         **chapter.levels.to_json(),
         "seconds": round(chapter.num_samples / chapter.sample_rate, 3),
@@ -186,7 +151,7 @@ def _row(index: int, chapter: ChapterFile, mastering: Mastering) -> dict[str, An
         "size_bytes": chapter.path.stat().st_size,
         "gain_db": chapter.gain_db,
         "limiter_db": chapter.limiter_db,
-        "passed": _all_passed(checks),
+        "passed": all(check.is_passed for check in checks),
         "checks": [
             {"code": check.code, "passed": check.is_passed, "sentence": check.sentence}
             for check in checks
@@ -194,11 +159,8 @@ def _row(index: int, chapter: ChapterFile, mastering: Mastering) -> dict[str, An
     }
 
 
-def _all_passed(checks: Iterable[Check]) -> bool:
-    return all(check.is_passed for check in checks)
-
-
-def _checks(chapter: ChapterFile, mastering: Mastering) -> Iterator[Check]:
+def chapter_checks(chapter: ChapterFile, mastering: Mastering) -> Iterator[Check]:
+    """Yield what a mastering asks of a chapter's file, measured on the file."""
     levels = chapter.levels
     if levels.loudness_lufs is None:
         yield Check(

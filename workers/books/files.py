@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from django.conf import settings
 from django.db.models import Q
 
 from synth.audiobooks.files import BookContent, Kind, content_of, preset_of
@@ -24,16 +27,16 @@ from ttsweb.storage import TEMPORARY_SUFFIX
 from voices.objects import delete_objects
 from workers import errors
 from workers.audio.joined_takes import MixedRatesError, TakeMissingError, TakesChangedError
-from workers.audio.mastering import MAX_PEAKS, TARGET_TOLERANCE_LU, ExportUnwantedError
+from workers.audio.mastering import MAX_PEAKS, TARGET_TOLERANCE_LU
 from workers.audio.writers import FileTooLongError
-from workers.book_files.book_audio import BookFileError
-from workers.book_files.chapter_encodes import ChapterFile, Encoder, EncodeUnwantedError, Encoding
+from workers.book_files.book_audio import BookAudio, BookFileError
+from workers.book_files.chapter_encodes import ChapterFile, EncodeCache, Encoder, Encoding
 from workers.book_files.chapter_files import make_one_file
-from workers.book_files.chapter_mastering import Mastering
-from workers.book_files.m4b import Mark, make_m4b
+from workers.book_files.chapter_mastering import PRESETS, STANDARD, Mastering
+from workers.book_files.m4b import Mark, marks_of
 from workers.book_files.sidecars import book_report, chapter_checks
-from workers.books.file_kinds import FileOrder, Made, make_kind, write_report
-from workers.books.job import JobBook, encode_cache, mastering_of, read_job_book
+from workers.books.file_kinds import FileWork, make_kind
+from workers.books.job import read_job_book
 from workers.errors import retry_while_away, settle_errors
 from workers.process.held_claims import HeldClaim
 from workers.process.worker_process import WorkerProcess
@@ -79,67 +82,58 @@ def make_book(
     """Write a job's file to `path`; chapters that were encoded before are not encoded again.
 
     Raises:
-        ExportUnwantedError: nobody waits for the file any more.
+        EncodeUnwantedError: nobody waits for the file any more.
         TakeMissingError, TakesChangedError, MixedRatesError, BookFileError, OSError: as reading and
             writing raise them.
     """
     started = time.perf_counter()
     source = _source_of(export)
-    mastering = mastering_of(preset_of(source) if source else "standard", job.loudness)
-    cache = encode_cache()
-    encoder = Encoder(cache, mastering, is_unwanted=is_unwanted)
-    try:
-        book = read_job_book(job, source, cache, is_unwanted=is_unwanted)
-        chapters, marks = _write_chapters(path, export.format, book, encoder, job)
-    except EncodeUnwantedError as error:
-        raise ExportUnwantedError from error
-    cache.trim()
+    preset = preset_of(source) if source else STANDARD.name
+    encoder = _encoder(preset, job.loudness, is_unwanted)
+    book = read_job_book(job, source, encoder)
+    form = BOOK_FILES[export.format].chapters_as
+    encoding = Encoding(form, bit_rate=job.bit_rate, sample_rate=job.sample_rate)
+    chapters = make_one_file(path, book, encoder, encoding)
+    encoder.cache.trim()
+    marks = marks_of(chapters)
     rate, size = chapters[0].sample_rate, path.stat().st_size
     seconds = marks[-1].end / rate
-    report = {
-        **_measure_file(chapters, marks, mastering, size=size, seconds=seconds),
-        "chapters_encoded": encoder.encoded,
-        "chapters_reused": encoder.reused,
-        "voices": list(book.voices),
-        "assembly_realtime": realtime(seconds, started),
-        "cover_note": book.cover_note,
-    }
+    measured = _measure_file(chapters, marks, encoder.mastering, size=size, seconds=seconds)
     return MadeFile.of(
         path,
         duration_seconds=seconds,
-        report=report,
+        report=measured | _report_of_work(book, encoder, seconds, started),
         peaks=peaks_of_book(chapters, most=MAX_PEAKS),
-        cues=_cues(chapters, marks, book.segment_ids),
+        cues=[
+            (span.segment_id, mark.start + span.start, mark.start + span.end)
+            for mark, chapter in zip(marks, chapters, strict=True)
+            for span in chapter.spans
+        ],
         sample_rate=rate,
     )
 
 
-def realtime(seconds: float, started: float) -> float | None:
-    """Return the seconds of audio for each second of work since `started` (perf_counter)."""
+def _encoder(preset: str, loudness: float | None, is_unwanted: Callable[[], bool]) -> Encoder:
+    """Return an encoder into the cache that all books share; a loudness replaces the preset."""
+    mastering = PRESETS[preset]
+    if loudness is not None:
+        mastering = replace(STANDARD, name="asked", target_lufs=loudness)
+    cache = EncodeCache(Path(settings.DATA_DIR) / "cache" / "chapters")
+    return Encoder(cache, mastering, is_unwanted=is_unwanted)
+
+
+def _report_of_work(
+    book: BookAudio, encoder: Encoder, seconds: float, started: float
+) -> dict[str, Any]:
+    """Return what a file took to be made since `started` (perf_counter), and of what."""
     elapsed = time.perf_counter() - started
-    return round(seconds / elapsed, 2) if elapsed > 0 else None
-
-
-def _write_chapters(
-    path: Path, form: str, book: JobBook, encoder: Encoder, job: RenderJob
-) -> tuple[Sequence[ChapterFile], Sequence[Mark]]:
-    known = BOOK_FILES[form]
-    encoding = Encoding(known.chapters_as, bit_rate=job.bit_rate, sample_rate=job.sample_rate)
-    if not known.spliced_from:
-        return make_one_file(path, book.audio, encoder, encoding)
-    made = make_m4b(path, book.audio, encoder, encoding)
-    return made.chapters, made.marks
-
-
-def _cues(
-    chapters: Sequence[ChapterFile], marks: Sequence[Mark], ids: Sequence[Sequence[int]]
-) -> list[tuple[int, int, int]]:
-    """Return where each segment lies in the file, in its samples."""
-    found = []
-    for mark, chapter, segments in zip(marks, chapters, ids, strict=True):
-        for pk, span in zip(segments, chapter.spans, strict=True):
-            found.append((pk, mark.start + span.start, mark.start + span.end))
-    return found
+    return {
+        "chapters_encoded": encoder.encoded,
+        "chapters_reused": encoder.reused,
+        "voices": list(book.voices),
+        "assembly_realtime": round(seconds / elapsed, 2) if elapsed > 0 else None,
+        "cover_note": book.cover_note,
+    }
 
 
 def _measure_file(
@@ -182,7 +176,7 @@ def _measure_file(
 
 
 def _chapter_row(mark: Mark, chapter: ChapterFile, mastering: Mastering) -> dict[str, Any]:
-    checks = chapter_checks(chapter, mastering)
+    checks = list(chapter_checks(chapter, mastering))
     rate = chapter.sample_rate
     return {
         "title": mark.title,
@@ -240,46 +234,42 @@ def _write(
 ) -> MadeFile:
     """Make a file in the folder of `path`, of what is there now."""
     started = time.perf_counter()
-    job, chapter, folder = row.job, row.options.get("chapter"), path.parent
+    job, chapter = row.job, row.options.get("chapter")
 
     def is_unwanted() -> bool:
         # Chapters are encoded elsewhere, for longer than the sweep lets a still folder be.
-        os.utime(folder)
+        os.utime(path.parent)
         return claim.is_lost
 
     _check_there(row, content, chapter)
-    cache = encode_cache()
-    mastering = mastering_of(
-        row.options.get("preset") or preset_of(source), _loudness(row, source, job)
-    )
-    encoder = Encoder(cache, mastering, is_unwanted=is_unwanted)
+    # Kinds that take no loudness are as the book's own file.
+    usual = None if preset_of(source) == "acx" else job.loudness
+    preset = row.options.get("preset") or preset_of(source)
+    encoder = _encoder(preset, row.options.get("loudness", usual), is_unwanted)
     # Levels are those of the whole book, also in a file of one chapter.
     indexes = {one.index for one in content.there()}
-    book = read_job_book(job, source, cache, indexes=indexes, is_unwanted=is_unwanted)
+    book = read_job_book(job, source, encoder, indexes=indexes)
     if chapter is not None:
-        book = book.only(chapter)
-    order = FileOrder(
-        kind=row.kind,
-        options=row.options,
-        path=path,
-        folder=folder,
-        book=book,
-        source=source,
-        count=len(content.chapters),
-        own=_own_encoding(job),
-    )
-    made = make_kind(order, encoder)
-    cache.trim()
-    report = _report(made, book, mastering, encoder)
-    report["chapters_missing"] = [
-        {"index": one.index, "title": one.title}
-        for one in content.of(chapter)
-        if one.index not in set(book.indexes)
-    ]
-    report["assembly_realtime"] = realtime(made.seconds, started)
+        only = tuple(one for one in book.chapters if one.index == chapter)
+        book = replace(book, chapters=only)
+    work = FileWork(row, source, path, book, encoder)
+    chapters = make_kind(work)
+    encoder.cache.trim()
+    seconds = sum(one.num_samples for one in chapters) / chapters[0].sample_rate
+    there = {one.index for one in book.chapters}
+    report = {
+        **book_report(chapters, encoder.mastering),
+        **_report_of_work(book, encoder, seconds, started),
+        **work.notes,
+        "chapters_missing": [
+            {"index": one.index, "title": one.title}
+            for one in content.of(chapter)
+            if one.index not in there
+        ],
+    }
     if row.kind == Kind.REPORT:
-        write_report(path, report)
-    return MadeFile.of(path, duration_seconds=made.seconds, report=report)
+        path.write_text(json.dumps(report, ensure_ascii=False, indent=2), encoding="utf-8")
+    return MadeFile.of(path, duration_seconds=seconds, report=report)
 
 
 def _check_there(row: BookFile, content: BookContent, chapter: int | None) -> None:
@@ -299,37 +289,6 @@ def _check_there(row: BookFile, content: BookContent, chapter: int | None) -> No
             "spoken. Retry the book, then make the file again.",
         )
     raise ChaptersOpenError
-
-
-def _loudness(row: BookFile, source: BookSource, job: RenderJob) -> float | None:
-    """Return the loudness asked for; kinds that take none are as the book's own file."""
-    if "loudness" in row.options:
-        found: float | None = row.options["loudness"]
-        return found
-    return None if preset_of(source) == "acx" else job.loudness
-
-
-def _own_encoding(job: RenderJob) -> Encoding:
-    """Return how the chapters of the job's M4B are, or would be, encoded."""
-    if job.format != "m4b":
-        return Encoding("aac")
-    return Encoding("aac", bit_rate=job.bit_rate, sample_rate=job.sample_rate)
-
-
-def _report(made: Made, book: JobBook, mastering: Mastering, encoder: Encoder) -> dict[str, Any]:
-    """Return what was measured, with chapters by their places in the book."""
-    report = book_report(made.chapters, mastering)
-    for row, index in zip(report["chapters"], book.indexes, strict=True):
-        row["index"] = index
-    report["failed_chapters"] = [one["index"] for one in report["chapters"] if not one["passed"]]
-    return {
-        **report,
-        "voices": list(book.voices),
-        "chapters_encoded": encoder.encoded,
-        "chapters_reused": encoder.reused,
-        "cover_note": book.cover_note,
-        **made.more,
-    }
 
 
 def _settle_known(claim: HeldClaim, error: Exception) -> bool | None:

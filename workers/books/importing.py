@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import math
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from django.core.files import File
 from django.core.files.storage import default_storage
 
 from synth.audiobooks.casting import MAX_BOOK_CHARS
-from synth.audiobooks.plans import figures_of, plan_of
+from synth.audiobooks.plans import figures_of, plan_of, writable
 from synth.audiobooks.start import start_wanted_book
 from synth.books.book import BookRejectedError, book_from_json
 from synth.models import BookSource
@@ -38,6 +38,7 @@ from workers.process.worker_process import WorkerProcess
 BOOK_IMPORT_SECONDS = 300.0
 BOOK_IMPORT_MEGABYTES = 2048  # MiB, libraries included
 LOOK_SECONDS = 0.5
+BOOK, COVER = "book.json", "cover"
 PROJECT_DIR = Path(__file__).resolve().parents[2]
 _ENVIRONMENT = {"PYTHONHASHSEED": "0"}
 _MEMORY, _TIME = "book_import_memory", "book_import_timeout"
@@ -52,67 +53,40 @@ _SENTENCES = {
 _MAX_JSON_PER_CHAR = 64  # blocks and escapes of a text that is all short lines
 
 
-@dataclass(frozen=True, slots=True)
-class BookLimits:
-    """Bound one reading: seconds of wall time, MiB of memory, characters of the book."""
-
-    wall_seconds: float
-    megabytes: int
-    max_chars: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReadFiles:
-    """Hold where a book's JSON lies and where its cover, if it has one; `facts` is its answer.
-
-    `facts` has title, authors, language, cover_type (empty without a cover) and source_chars.
-    """
-
-    book: Path
-    cover: Path | None
-    facts: dict[str, Any]
-
-
 def read_in_child(
-    source: Path,
-    filename: str,
-    folder: Path,
-    limits: BookLimits,
-    *,
-    check_wanted: Callable[[], None] = lambda: None,
-) -> ReadFiles:
-    """Read the book in `source`, and write its parts into `folder`.
+    source: Path, filename: str, folder: Path, check_wanted: Callable[[], None]
+) -> dict[str, Any]:
+    """Read the book in `source`, and write it to BOOK and COVER in `folder`.
 
     Args:
         filename: what the upload was called; its ending helps where the content does not tell.
         check_wanted: called twice a second; what it raises ends the child and is raised here.
 
+    Returns:
+        Title, authors, language, cover_type (empty without a cover) and source_chars.
+
     Raises:
         BookRejectedError: the file is no book that can be read.
         OSError: there is no room, or no process could be started; try again later.
     """
-    book, cover = folder / "book.json", folder / "cover"
     request = {
         "input": str(source),
         "filename": filename,
-        "output": str(book),
-        "cover": str(cover),
-        "max_chars": limits.max_chars,
-        "memory_bytes": limits.megabytes << 20,
-        "cpu_seconds": math.ceil(limits.wall_seconds),
-        "output_bytes": limits.max_chars * _MAX_JSON_PER_CHAR + (64 << 20),
+        "output": str(folder / BOOK),
+        "cover": str(folder / COVER),
+        "max_chars": MAX_BOOK_CHARS,
+        "memory_bytes": BOOK_IMPORT_MEGABYTES << 20,
+        "cpu_seconds": math.ceil(BOOK_IMPORT_SECONDS),
+        "output_bytes": MAX_BOOK_CHARS * _MAX_JSON_PER_CHAR + (64 << 20),
     }
-    ended = _run(json.dumps(request).encode(), limits.wall_seconds, check_wanted)
-    facts = read_answer(ended, _error, memory=_MEMORY, timeout=_TIME, unreadable="book_unreadable")
-    return ReadFiles(book, cover if facts["cover_type"] else None, facts)
+    ended = _run(json.dumps(request).encode(), check_wanted)
+    return read_answer(ended, _error, memory=_MEMORY, timeout=_TIME, unreadable="book_unreadable")
 
 
-def _run(
-    request: bytes, wall_seconds: float, check_wanted: Callable[[], None]
-) -> subprocess.CompletedProcess[bytes]:
+def _run(request: bytes, check_wanted: Callable[[], None]) -> subprocess.CompletedProcess[bytes]:
     """Return how the child ended and what it wrote; it is killed once it takes too long."""
     command = [sys.executable, "-E", "-s", "-B", "-m", "workers.books.child"]
-    deadline, unsent = time.monotonic() + wall_seconds, request
+    deadline, unsent = time.monotonic() + BOOK_IMPORT_SECONDS, request
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -167,21 +141,22 @@ def _import(process: WorkerProcess, claim: HeldClaim) -> None:
         prefix="book-", suffix=TEMPORARY_SUFFIX, dir=process.scratch
     ) as name:
         folder = Path(name)
-        path = _fetch(source, folder / "upload")
-        limits = BookLimits(
-            wall_seconds=BOOK_IMPORT_SECONDS,
-            megabytes=BOOK_IMPORT_MEGABYTES,
-            max_chars=MAX_BOOK_CHARS,
-        )
-        read = read_in_child(path, source.filename, folder, limits, check_wanted=claim.check)
+        with (
+            default_storage.open(source.object_key) as stored,
+            (folder / "upload").open("wb") as file,
+        ):
+            shutil.copyfileobj(stored, file, COPY_BYTES)
+        said = read_in_child(folder / "upload", source.filename, folder, claim.check)
         claim.check()
-        figures = _figures(source, read)
-        keys = _store(source, read)
+        # The counts of the plan, which also show that there is one.
+        book = book_from_json(json.loads((folder / BOOK).read_text(encoding="ascii")))
+        figures = figures_of(plan_of(book, source.policies, source.edits))
+        keys = _store(source, folder, said["cover_type"])
     facts = {
-        "title": _clean(read.facts["title"], 500),
-        "authors": [_clean(one, 300) for one in read.facts["authors"]][:50],
-        "language": _clean(read.facts["language"], 35),
-        "cover_type": _clean(read.facts["cover_type"], 100) if keys.get("cover_key") else "",
+        "title": writable(said["title"])[:500],
+        "authors": [writable(one)[:300] for one in said["authors"]][:50],
+        "language": writable(said["language"])[:35],
+        "cover_type": writable(said["cover_type"])[:100] if keys.get("cover_key") else "",
         "figures": figures,
         "error_code": "",
         "error_message": "",
@@ -190,7 +165,7 @@ def _import(process: WorkerProcess, claim: HeldClaim) -> None:
     if not retry_while_away(partial(finish_book, claim.fence, facts)):
         delete_objects(keys.values())
         return
-    logger.info("book planned: chars=%d", read.facts["source_chars"])
+    logger.info("book planned: chars=%d", said["source_chars"])
     retry_while_away(partial(_go_on, claim.pk))
 
 
@@ -200,42 +175,23 @@ def _go_on(book_id: uuid.UUID) -> None:
         start_wanted_book(book_id)
 
 
-def _fetch(source: BookSource, path: Path) -> Path:
-    """Copy an upload to where the child can read it."""
-    with default_storage.open(source.object_key) as stored, path.open("wb") as file:
-        while chunk := stored.read(COPY_BYTES):
-            file.write(chunk)
-    return path
-
-
-def _figures(source: BookSource, read: ReadFiles) -> dict[str, Any]:
-    """Return the counts of the plan, which also shows that there is one."""
-    book = book_from_json(json.loads(read.book.read_text(encoding="ascii")))
-    return figures_of(plan_of(book, source.policies, source.edits))
-
-
-def _store(source: BookSource, read: ReadFiles) -> dict[str, str]:
+def _store(source: BookSource, folder: Path, cover_type: str) -> dict[str, str]:
     """Publish what was read; of covers those that players show."""
     stem = f"books/{source.pk}/{uuid.uuid4().hex}"
+    wanted = [("book_key", BOOK, "json")]
+    if cover_type in COVER_TYPES:
+        wanted.append(("cover_key", COVER, COVER_TYPES[cover_type]))
     keys = {}
-    with read.book.open("rb") as file:
-        keys["book_key"] = default_storage.save(f"{stem}.json", File(file))
-    ending = COVER_TYPES.get(read.facts["cover_type"])
-    if read.cover is not None and ending is not None:
-        with read.cover.open("rb") as file:
-            keys["cover_key"] = default_storage.save(f"{stem}.{ending}", File(file))
+    for key, name, ending in wanted:
+        with (folder / name).open("rb") as file:
+            keys[key] = default_storage.save(f"{stem}.{ending}", File(file))
     return keys
-
-
-def _clean(text: str, most: int) -> str:
-    """Return a text as databases take it."""
-    return text.replace("\0", "").encode("utf-8", "replace").decode()[:most]
 
 
 def _settle_known(claim: HeldClaim, error: Exception) -> bool | None:
     """Settle the errors that only books have."""
     if isinstance(error, BookRejectedError):
-        return errors.fail(claim, error.code[:60], _clean(error.message, 2000))
+        return errors.fail(claim, error.code[:60], writable(error.message)[:2000])
     if isinstance(error, FileNotFoundError):
         message = "The uploaded file is no longer stored; upload the book again."
         return errors.fail(claim, "book_lost", message)

@@ -10,18 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from django.conf import settings
 from django.core.files.storage import default_storage
 
 from synth.audiobooks.plans import metadata_of_file
 from synth.books.book import StoredBookError
 from synth.contract import AudioArray
-from synth.models import BookSource, Chapter, JobVoice, RenderJob, Segment
+from synth.models import BookSource, Chapter, RenderJob, Segment
 from synth.text.pauses import Pauses
 from workers.audio.filters import LoudnessMeter
 from workers.audio.joined_takes import JoinedTakes, MixedRatesError, Pin, TakesChangedError
@@ -32,38 +29,14 @@ from workers.book_files.book_audio import (
     ChapterAudio,
     SegmentSpan,
 )
-from workers.book_files.chapter_encodes import EncodeCache, EncodeUnwantedError
-from workers.book_files.chapter_mastering import PRESETS, STANDARD, Mastering
+from workers.book_files.chapter_encodes import Encoder, publish_file
 from workers.book_files.cover import check_cover
-from workers.book_files.publishing import publish_file
 
-CACHE = "cache/chapters"  # below the data folder
 _LISTS = ("authors", "narrators", "genres")
 _TEXTS = (
     "title", "subtitle", "language", "publisher", "date", "description", "series", "series_index",
     "rights",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class JobBook:
-    """Hold a job as a book.
-
-    `indexes` are those of its chapters in the job, `segment_ids` theirs; `voices` is what is
-    reported of their levels, `cover_note` why the book's own cover is not in its files.
-    """
-
-    audio: BookAudio
-    indexes: Sequence[int]
-    segment_ids: Sequence[Sequence[int]]
-    voices: Sequence[dict[str, Any]]
-    cover_note: str
-
-    def only(self, index: int) -> JobBook:
-        """Return a book of one of the job's chapters alone; levels stay those of the whole."""
-        place = list(self.indexes).index(index)
-        audio = replace(self.audio, chapters=(self.audio.chapters[place],))
-        return replace(self, audio=audio, indexes=[index], segment_ids=[self.segment_ids[place]])
 
 
 class _Row(NamedTuple):
@@ -83,26 +56,13 @@ _VALUES = (
 )  # fmt: skip
 
 
-def encode_cache() -> EncodeCache:
-    """Return the cache of encoded chapters, which all files of all books share."""
-    return EncodeCache(Path(settings.DATA_DIR) / CACHE)
-
-
-def mastering_of(preset: str, loudness: float | None) -> Mastering:
-    """Return how chapters are to sound; a loudness takes the place of the standard's."""
-    if loudness is None:
-        return PRESETS[preset]
-    return replace(STANDARD, name="asked", target_lufs=loudness)
-
-
 def read_job_book(
     job: RenderJob,
     source: BookSource | None,
-    cache: EncodeCache,
+    encoder: Encoder,
     *,
     indexes: Collection[int] | None = None,
-    is_unwanted: Callable[[], bool],
-) -> JobBook:
+) -> BookAudio:
     """Return a job as a book of the chapters that have audio, or of some of them.
 
     Raises:
@@ -110,31 +70,33 @@ def read_job_book(
         EncodeUnwantedError, TakeMissingError, OSError: as measuring its voices raises them.
     """
     labels = _labels(job)
-    chapters, places, ids = [], [], []
+    chapters = []
     rates: set[int] = set()
-    for chapter in job.chapters.order_by("index"):
+    planned = list(job.chapters.order_by("index"))
+    for chapter in planned:
         if indexes is not None and chapter.index not in indexes:
             continue
         done = Segment.objects.filter(chapter=chapter, status=Segment.Status.DONE).order_by("index")
         # Not the models: of a long book they would be most of what is in memory.
         rows = [_Row(*values) for values in done.values_list(*_VALUES)]
-        if not rows:
-            continue  # all of it failed, and the job says so
-        rates |= {row.sample_rate for row in rows}
-        chapters.append(_chapter(job, chapter, rows, labels))
-        places.append(chapter.index)
-        ids.append([row.pk for row in rows])
+        if rows:  # else all of it failed, and the job says so
+            rates |= {row.sample_rate for row in rows}
+            chapters.append(_chapter(job, chapter, rows, labels))
     if len(rates) != 1:
         raise MixedRatesError(f"The takes have the sample rates {sorted(rates)}.")
     rate = rates.pop()
-    speakers: dict[str, list[int]] = {}
-    for speaker, label in labels.items():
-        speakers.setdefault(label, []).append(speaker)
-    levels = level_voices(chapters, rate, speakers, cache, is_unwanted=is_unwanted)
-    cover, note = _cover_of(source)
-    facts = facts_of(job, source)
-    audio = BookAudio(facts, tuple(chapters), rate, cover, levels.gains_db)
-    return JobBook(audio, places, ids, levels.report, note)
+    voices = level_voices(chapters, rate, labels, encoder)
+    cover, cover_note = _cover_of(source)
+    return BookAudio(
+        facts_of(job, source),
+        tuple(chapters),
+        rate,
+        cover,
+        voice_gains_db={row["voice"]: row["gain_db"] for row in voices if row["gain_db"]},
+        voices=voices,
+        cover_note=cover_note,
+        num_chapters=len(planned),
+    )
 
 
 def facts_of(job: RenderJob, source: BookSource | None) -> BookFacts:
@@ -168,13 +130,12 @@ def _chapter(
         spans.append(
             SegmentSpan(
                 row.text, start, end, voice=labels.get(row.speaker, ""), speaker=row.speaker,
-                starts_paragraph=is_start,
+                starts_paragraph=is_start, segment_id=row.pk,
             )
         )  # fmt: skip
         position += length + round(row.pause_after_ms * row.sample_rate / 1000)
         is_start = row.pause_after_ms >= pauses.paragraph
         keys.append((row.content_key, str(row.take_id), row.pause_after_ms))
-    key = hashlib.sha256(json.dumps(keys).encode()).hexdigest()
     pins = {row.pk: Pin(row.take_id, row.pause_after_ms) for row in rows}
     done = Segment.objects.filter(chapter=chapter, status=Segment.Status.DONE)
     ordered = done.select_related("take").order_by("index")
@@ -187,15 +148,18 @@ def _chapter(
         yield from takes.blocks()
 
     title = chapter.title or f"Chapter {chapter.index + 1}"
-    return ChapterAudio(title, blocks, tuple(spans), key)
+    return ChapterAudio(title, blocks, tuple(spans), _digest(keys), chapter.index)
+
+
+def _digest(parts: Sequence[object]) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def _labels(job: RenderJob) -> dict[int, str]:
     """Return a name for the voice of each speaker; one voice has one, and no other has it."""
-    rows = JobVoice.objects.filter(job=job.pk).select_related("version__voice").order_by("speaker")
     names: dict[Any, str] = {}
     found = {}
-    for row in rows:
+    for row in job.voices.select_related("version__voice").order_by("speaker"):
         name = row.version.voice.name if row.version.voice is not None else f"{row.speaker}"
         if row.version_id not in names:
             is_taken = name in names.values()
@@ -235,57 +199,40 @@ class Heard(NamedTuple):
     seconds: float
 
 
-class VoiceLevels(NamedTuple):
-    """Hold the gains in dB by voice, and what is reported of them."""
-
-    gains_db: Mapping[str, float]
-    report: list[dict[str, Any]]
-
-
 def level_voices(
-    chapters: Sequence[ChapterAudio],
-    sample_rate: int,
-    speakers: Mapping[str, Sequence[int]],
-    cache: EncodeCache,
-    *,
-    is_unwanted: Callable[[], bool],
-) -> VoiceLevels:
-    """Return one gain for each voice; a book of one voice has none.
+    chapters: Sequence[ChapterAudio], sample_rate: int, labels: Mapping[int, str], encoder: Encoder
+) -> list[dict[str, Any]]:
+    """Return what is reported of each voice, its gain in dB included; none of a book of one voice.
 
     Args:
         chapters: of the whole book, with content keys and spans that name their voices.
-        speakers: the job's speakers by voice; speaker 0 is the narrator.
+        labels: the voices by the job's speakers; speaker 0 is the narrator.
 
     Raises:
         EncodeUnwantedError: nobody waits for it any more.
         TakeMissingError, OSError: as reading and writing raise them.
     """
     spoken = {span.voice for chapter in chapters for span in chapter.segments}
-    narrator = next((voice for voice, numbers in speakers.items() if 0 in numbers), "")
+    narrator = labels.get(0, "")
     if len(spoken) < 2 or narrator not in spoken:
-        return VoiceLevels({}, [])
+        return []
     heard: dict[str, list[Heard]] = {voice: [] for voice in sorted(spoken)}
     for chapter in chapters:
-        for voice, found in _measure_chapter(chapter, sample_rate, cache, is_unwanted).items():
+        for voice, found in _measure_chapter(chapter, sample_rate, encoder).items():
             heard[voice].append(found)
     levels = {voice: _join_loudness(parts) for voice, parts in heard.items()}
-    rows = [_row(voice, levels, narrator, speakers.get(voice, ())) for voice in levels]
-    return VoiceLevels({row["voice"]: row["gain_db"] for row in rows if row["gain_db"]}, rows)
-
-
-def _row(
-    voice: str, levels: Mapping[str, float | None], narrator: str, speakers: Sequence[int]
-) -> dict[str, Any]:
-    target, found = levels[narrator], levels[voice]
-    missing = 0.0 if target is None or found is None else target - found
-    gain = max(-MOST_GAIN_DB, min(MOST_GAIN_DB, round(missing / STEP_DB) * STEP_DB))
-    return {
-        "voice": voice,
-        "speakers": sorted(speakers),
-        "loudness_lufs": found,
-        "gain_db": gain + 0.0,
-        "is_bounded": abs(missing) > MOST_GAIN_DB,
-    }
+    target, rows = levels[narrator], []
+    for voice, lufs in levels.items():
+        missing = 0.0 if target is None or lufs is None else target - lufs
+        gain = max(-MOST_GAIN_DB, min(MOST_GAIN_DB, round(missing / STEP_DB) * STEP_DB))
+        rows.append({
+            "voice": voice,
+            "speakers": sorted(speaker for speaker, label in labels.items() if label == voice),
+            "loudness_lufs": lufs,
+            "gain_db": gain + 0.0,
+            "is_bounded": abs(missing) > MOST_GAIN_DB,
+        })  # fmt: skip
+    return rows
 
 
 def _join_loudness(parts: Sequence[Heard]) -> float | None:
@@ -298,19 +245,17 @@ def _join_loudness(parts: Sequence[Heard]) -> float | None:
     return round(10 * math.log10(power), 2)
 
 
-def _measure_chapter(
-    chapter: ChapterAudio, rate: int, cache: EncodeCache, is_unwanted: Callable[[], bool]
-) -> dict[str, Heard]:
+def _measure_chapter(chapter: ChapterAudio, rate: int, encoder: Encoder) -> dict[str, Heard]:
     """Return what was measured of each voice of a chapter; it is read if that is not known."""
-    keys = {voice: _key(chapter, voice, rate) for voice in {s.voice for s in chapter.segments}}
-    known = {voice: cache.facts(key) for voice, key in keys.items()}
-    if all(facts is not None for facts in known.values()):
-        return {
-            voice: Heard(facts["lufs"], facts["seconds"])
-            for voice, facts in known.items()
-            if facts is not None
-        }
-    found = _measure_voices(chapter, rate, is_unwanted)
+    cache, keys, known = encoder.cache, {}, {}
+    for voice in {span.voice for span in chapter.segments}:
+        places = [(span.start, span.end) for span in chapter.segments if span.voice == voice]
+        keys[voice] = _digest(("voice level", _VERSION, chapter.content_key, rate, places))
+        if (facts := cache.facts(keys[voice])) is not None:
+            known[voice] = Heard(facts["lufs"], facts["seconds"])
+    if len(known) == len(keys):
+        return known
+    found = _measure_voices(chapter, rate, encoder)
     for voice, heard in found.items():
         with publish_file(cache.path(keys[voice])) as temporary:
             temporary.write_bytes(b"")
@@ -318,22 +263,12 @@ def _measure_chapter(
     return found
 
 
-def _key(chapter: ChapterAudio, voice: str, rate: int) -> str:
-    places = [(span.start, span.end) for span in chapter.segments if span.voice == voice]
-    parts = ("voice level", _VERSION, chapter.content_key, rate, places)
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def _measure_voices(
-    chapter: ChapterAudio, rate: int, is_unwanted: Callable[[], bool]
-) -> dict[str, Heard]:
+def _measure_voices(chapter: ChapterAudio, rate: int, encoder: Encoder) -> dict[str, Heard]:
     """Read a chapter once and measure what each of its voices says, without pauses."""
     meters = {span.voice: LoudnessMeter(rate) for span in chapter.segments}
     lengths = dict.fromkeys(meters, 0)
     position, index, spans = 0, 0, chapter.segments
-    for block in chapter.blocks():
-        if is_unwanted():
-            raise EncodeUnwantedError
+    for block in encoder.stop_if_unwanted(chapter.blocks()):
         end = position + len(block)
         while index < len(spans) and spans[index].start < end:
             span = spans[index]

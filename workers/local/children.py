@@ -52,7 +52,6 @@ class Child:
 
     @property
     def is_running(self) -> bool:
-        """Return whether the process is there now."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -62,7 +61,6 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """Return the process id of the last start."""
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
@@ -105,7 +103,6 @@ class Child:
             self.start()
 
     def request_stop(self) -> None:
-        """Ask the process to finish what it holds and to end."""
         if self._process is not None and self.is_running:
             self._process.terminate()
 

@@ -23,7 +23,13 @@ from django.utils import timezone
 
 from synth.accounts.keys import create_key
 from synth.card import read_card
-from ttsweb.commands.base import BaseCommand, CommandError, StepError, reporting_errors
+from ttsweb.commands.base import (
+    EXIT_INTERRUPTED,
+    BaseCommand,
+    CommandError,
+    StepError,
+    reporting_errors,
+)
 from ttsweb.commands.terminal import Progress
 from ttsweb.configuration.env import SETTINGS
 from ttsweb.counted import counted
@@ -43,7 +49,6 @@ from workers.management.commands.serve import AUTO
 KEY_DAYS = 30
 LOG_NAME = "demo.log"
 LINE_WIDTH = 88
-EXIT_INTERRUPTED = 130  # as a shell reports a command that Ctrl-C ended
 DEFAULT_TEXT = (
     "The machine stood in the long room. I saw the pale light of the lamp. "
     "Then the sound of the wind came back."
@@ -51,18 +56,7 @@ DEFAULT_TEXT = (
 FORMAT = "wav"
 
 
-@dataclass(frozen=True)
-class DemoResult:
-    """What a run of the demo made, and how often the encoder ran for it."""
-
-    path: Path
-    audio_seconds: float
-    encoder_runs: int
-    voice_name: str
-
-
 def run(command: BaseCommand, options: dict[str, Any]) -> None:
-    """Return after the file or, when serving, after a signal."""
     open_standard_streams()
     Demo(command, Namespace(**options)).run()
 
@@ -104,45 +98,52 @@ class Demo:
         worker = LocalWorker(log_path=settings.DATA_DIR / "logs" / LOG_NAME)
         try:
             text = DEFAULT_TEXT if chosen.text is None else chosen.text
-            result = render_demo(source, text, user, worker, progress)
-            self._tell(result, time.monotonic() - started, as_json=chosen.json)
+            path, seconds, runs = render_demo(source, text, user, worker, progress)
+            self._tell(path, seconds, runs, time.monotonic() - started, as_json=chosen.json)
             if listening is not None:
                 _, key = create_key(
                     user, "demo", expires_at=timezone.now() + dt.timedelta(days=KEY_DAYS)
                 )
-                self._serve(listening, worker, key, result)
+                self._serve(listening, worker, key, source.voice_name)
         finally:
             progress.leave()
             worker.stop()
 
-    def _tell(self, result: DemoResult, wall_seconds: float, *, as_json: bool) -> None:
+    def _tell(
+        self, path: Path, seconds: float, runs: int, wall_seconds: float, *, as_json: bool
+    ) -> None:
         card = read_card(settings.CHECKPOINT)
         if as_json:
             answer = {
-                "audio_path": str(result.path),
-                "audio_seconds": round(result.audio_seconds, 3),
+                "audio_path": str(path),
+                "audio_seconds": round(seconds, 3),
                 "wall_seconds": round(wall_seconds, 3),
-                "encoder_runs": result.encoder_runs,
+                "encoder_runs": runs,
                 "checkpoint": card.name,
                 "licence": card.licence,
             }
             self.stdout.write(json.dumps(answer))
             self.stdout.flush()
         else:
-            length = f"{result.audio_seconds:.1f} s of audio after {wall_seconds:.1f} s"
-            self._say(f"Audio       {shown(result.path)}  ({length})")
+            here = Path.cwd()
+            shown = path.relative_to(here) if path.is_relative_to(here) else path
+            self._say(f"Audio       {shown}  ({seconds:.1f} s of audio after {wall_seconds:.1f} s)")
             self._say(f"Model       {card.name}, licence {card.licence}")
             self._say(textwrap.indent(textwrap.fill(card.description, LINE_WIDTH), " " * 12))
 
     def _serve(
-        self, listening: socket.socket, worker: LocalWorker, key: str, result: DemoResult
+        self, listening: socket.socket, worker: LocalWorker, key: str, voice_name: str
     ) -> None:
         site = Site(listening, worker, log=worker.log)
+        body = json.dumps({"text": "I came back to the long room.", "voice": voice_name})
         try:
             site.wait_answering()
             self._say(f"Serving     {site.url}/  admin: {site.url}/admin/")
             self._say(f"API key     {key} (valid for {KEY_DAYS} days)")
-            self._say(f"Try         {curl_line(site.url, key, result)}")
+            self._say(
+                f"Try         curl -s {site.url}/api/v1/jobs -H 'Authorization: Bearer {key}' "
+                f"-H 'Content-Type: application/json' -d {shlex.quote(body)}"
+            )
             self._say("Stop with Ctrl-C.")
             self._is_serving = True
             site.run()
@@ -190,24 +191,12 @@ def open_socket(chosen: Namespace) -> socket.socket:
     )
 
 
-def shown(path: Path) -> Path:
-    """Return a path as it is typed in the current folder, if that is shorter."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-
-
-def curl_line(url: str, key: str, result: DemoResult) -> str:
-    """Return a line for a shell that submits a job with the demo's voice."""
-    body = json.dumps({"text": "I came back to the long room.", "voice": result.voice_name})
-    return (
-        f"curl -s {url}/api/v1/jobs -H 'Authorization: Bearer {key}' "
-        f"-H 'Content-Type: application/json' -d {shlex.quote(body)}"
-    )
-
-
 def render_demo(
     source: ClipSource, text: str, user: User, worker: LocalWorker, progress: Progress
-) -> DemoResult:
+) -> tuple[Path, float, int]:
     """Speak `text` with the voice of `source`, through the queue and the worker process.
+
+    Returns the file, its seconds, and how often the encoder ran for it.
 
     Raises:
         StepError: with the code and sentence of the step that failed.
@@ -215,9 +204,8 @@ def render_demo(
     check_text(text)
     started_at = database_now()
     voice = find_or_make_voice(source, user)
-    others = [
-        find_or_make_voice(clip, user) for clip in (MORE_DEMO_CLIPS if source is DEMO_CLIP else ())
-    ]
+    more = MORE_DEMO_CLIPS if source is DEMO_CLIP else ()
+    others = [find_or_make_voice(clip, user) for clip in more]
     progress.begin("Worker", "warming up")
     worker.wait_ready(progress)
     progress.end("ready")
@@ -225,7 +213,9 @@ def render_demo(
     version = wait_encoded(newest_version(voice).pk, worker, progress)
     for other in others:
         wait_encoded(newest_version(other).pk, worker, progress)
-    runs = _encoder_runs(version, started_at)
+    # The clips that were encoded since then.
+    codes = ClipCodes.objects.filter(clip__uses__version=version, encoded_at__gte=started_at)
+    runs = codes.distinct().count()
     how = "encoded" if runs else "the codes of an earlier run are reused"
     names = ", ".join([source.voice_name, *(other.name for other in others)])
     progress.end(f"{names} ready, {how}")
@@ -237,16 +227,7 @@ def render_demo(
     save_audio(job, path)
     progress.end(summary(job))
     seconds = job.exports.aggregate(seconds=Sum("duration_seconds"))["seconds"] or 0.0
-    return DemoResult(path, seconds, _encoder_runs(version, started_at), voice.name)
-
-
-def _encoder_runs(version: VoiceVersion, since: dt.datetime) -> int:
-    """Count the clips of a version that were encoded since then."""
-    return (
-        ClipCodes.objects.filter(clip__uses__version=version, encoded_at__gte=since)
-        .distinct()
-        .count()
-    )
+    return path, seconds, codes.distinct().count()
 
 
 ADMIN_NAME = "admin"
@@ -300,7 +281,11 @@ def find_or_make_voice(source: ClipSource, owner: User) -> Voice:
     """
     own = Voice.objects.filter(owner=owner, deleted_at__isnull=True)
     voice = own.filter(name__iexact=source.voice_name).first()
-    clip = _read(source)
+    try:
+        content = source.path.read_bytes()
+    except OSError as error:
+        raise StepError("clip_not_read", f"{source.path}: {error.strerror}.") from error
+    clip = NewClip(transcript=source.transcript, filename=source.path.name, content=content)
     try:
         if voice is None:
             voice = create_voice(
@@ -335,11 +320,3 @@ def newest_version(voice: Voice) -> VoiceVersion:
             f"The voice {voice.name!r} was deleted meanwhile; run the command again.",
         )
     return version
-
-
-def _read(source: ClipSource) -> NewClip:
-    try:
-        content = source.path.read_bytes()
-    except OSError as error:
-        raise StepError("clip_not_read", f"{source.path}: {error.strerror}.") from error
-    return NewClip(transcript=source.transcript, filename=source.path.name, content=content)

@@ -58,12 +58,7 @@ class Finding:
 
     def as_json(self) -> dict[str, Any]:
         """Return what programs read; `rows` only where there are any."""
-        found: dict[str, Any] = {
-            "level": self.level,
-            "name": self.name,
-            "text": self.text,
-            "remedy": self.remedy,
-        }
+        found = {name: getattr(self, name) for name in ("level", "name", "text", "remedy")}
         return found | ({"rows": self.rows} if self.rows else {})
 
 
@@ -73,11 +68,8 @@ def run_checks(checks: Iterable[tuple[str, Check]]) -> Iterator[Finding]:
         try:
             yield replace(check(), name=name)
         except Exception as error:  # whatever is broken here must not hide the other findings  # noqa: BLE001
-            yield Finding("fail", f"{type(error).__name__}: {_first_line(error)}", name=name)
-
-
-def _first_line(error: Exception) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), "no text")
+            first = next((line for line in str(error).splitlines() if line.strip()), "no text")
+            yield Finding("fail", f"{type(error).__name__}: {first}", name=name)
 
 
 MAX_CLOCK_SKEW_SECONDS = 5.0
@@ -85,7 +77,6 @@ BROKER_SECONDS = 3
 
 
 def look_at_python() -> Finding:
-    """Say which Python runs, on which processor."""
     version = platform.python_version()
     where = f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors"
     text = f"{version} on {where} ({sys.executable})"
@@ -95,7 +86,6 @@ def look_at_python() -> Finding:
 
 
 def look_at_settings() -> Finding:
-    """Say whether a `TTS_` variable was mistyped, and where the data is."""
     unknown = settings.UNKNOWN_VARIABLES
     if unknown:
         return Finding("warn", "; ".join(unknown), "correct or remove it")
@@ -104,7 +94,6 @@ def look_at_settings() -> Finding:
 
 
 def look_at_codecs() -> Finding:
-    """Say whether PyAV reads every kind of clip and writes every kind of file."""
     import av
 
     read, written = {"vorbis", "pcm_s16le", "flac", *LOSSY}, {one.codec for one in FORMATS.values()}
@@ -119,7 +108,6 @@ def look_at_codecs() -> Finding:
 
 
 def look_at_database() -> Finding:
-    """Say whether the database answers, has this version's tables and goes by our clock."""
     described = connection.settings_dict["NAME"]
     if not _database_is_made():
         return Finding("ok", f"{described} does not exist yet; demo and serve create it")
@@ -150,7 +138,6 @@ def _database_is_made() -> bool:
 
 
 def look_at_broker() -> Finding:
-    """Say whether messages can be sent."""
     if settings.REDIS_URL is None:
         folder = Path(settings.CELERY["broker_transport_options"]["data_folder_in"])
         waiting = sum(1 for _ in folder.iterdir()) if folder.is_dir() else 0
@@ -167,7 +154,6 @@ def look_at_broker() -> Finding:
 
 
 def look_at_storage() -> Finding:
-    """Write, read and remove a small object, and look at the free space."""
     content = b"written by ./tts doctor"
     try:
         key = default_storage.save(f"doctor-{uuid.uuid4().hex}", ContentFile(content))
@@ -208,7 +194,6 @@ def look_at_transcriber() -> Finding:
 
 
 def look_at_workers() -> Finding:
-    """Say which workers there are and how they are."""
     if not _database_is_made():
         return Finding("ok", "none yet; serve, demo and say start one")
     try:
@@ -230,7 +215,6 @@ def look_at_workers() -> Finding:
 
 
 def look_at_port() -> Finding:
-    """Say whether the site can listen, or listens already."""
     where = f"{settings.HOST}:{settings.PORT}"
     try:
         check_address(settings.HOST, settings.ALLOWED_HOSTS)
@@ -280,9 +264,8 @@ def run(command: BaseCommand, options: dict[str, Any]) -> None:
             command.stdout.write(finding.line())
     failed = sum(finding.level == "fail" for finding in found)
     if options["json"]:
-        command.stdout.write(
-            json.dumps({"failed": failed, "findings": [each.as_json() for each in found]})
-        )
+        findings = [each.as_json() for each in found]
+        command.stdout.write(json.dumps({"failed": failed, "findings": findings}))
     if failed:
         sys.exit(1)
 
@@ -293,12 +276,7 @@ def look() -> Iterator[Finding]:
     try:
         engine = import_module("workers.local.doctor_engine")  # loads torch
     except (ImportError, OSError) as error:
-        reason = str(error).splitlines()[0]
-        yield Finding(
-            "fail",
-            f"cannot be imported: {reason}",
-            "remove .venv and run ./tts doctor",
-            name="torch",
-        )
-        return
-    yield from run_checks(engine.CHECKS)
+        text = f"cannot be imported: {str(error).splitlines()[0]}"
+        yield Finding("fail", text, "remove .venv and run ./tts doctor", name="torch")
+    else:
+        yield from run_checks(engine.CHECKS)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +23,11 @@ from synth.engine.codec.torchaudio_import import import_torchaudio
 from synth.engine.device import DeviceMemory, find_memory
 from synth.engine.errors import EngineError, SlotsDoNotFitError
 from synth.engine.loading.engine_config import (
-    EngineConfig,
     choose_numbers,
     resampler_choice,
     resolve_device,
 )
-from synth.engine.loading.memory import Demand, MemoryPlan, NumberFormats, find_demand, gigabytes
+from synth.engine.loading.memory import MemoryPlan, NumberFormats, find_demand, gigabytes
 from synth.engine.loading.weights import check_dual_ar
 from synth.engine.model.config import load_config
 from synth.engine.presets import preset
@@ -40,10 +41,9 @@ MAX_APART = 1e-5  # between the resamplers, as for the golden vectors
 
 
 def look_at_torch() -> Finding:
-    """Say which build of PyTorch is installed, and whether it can use this machine's GPU."""
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU build"
     text = f"{torch.__version__} ({build})"
-    if not _has_nvidia_device():
+    if shutil.which("nvidia-smi") is None and not Path("/proc/driver/nvidia").exists():
         return Finding("ok", text)
     if torch.version.cuda is None:
         return Finding(
@@ -58,7 +58,6 @@ def look_at_torch() -> Finding:
 
 
 def look_at_device() -> Finding:
-    """Say what renders, in which numbers, and with how much memory."""
     try:
         device = resolve_device(settings.DEVICE)
     except EngineError as error:
@@ -69,17 +68,12 @@ def look_at_device() -> Finding:
         name = torch.cuda.get_device_properties(device).name
         return Finding("ok", f"{device} {name}, {memory}")
     simd = torch.backends.cpu.get_cpu_capability()
-    text = f"cpu {simd}, {_threads()}, memory of {found.source}: {memory}"
-    return Finding("ok", text)
-
-
-def _threads() -> str:
     who = "OMP_NUM_THREADS" if os.environ.get("OMP_NUM_THREADS") else "torch's own choice"
-    return f"{torch.get_num_threads()} threads ({who})"
+    threads = f"{torch.get_num_threads()} threads ({who})"
+    return Finding("ok", f"cpu {simd}, {threads}, memory of {found.source}: {memory}")
 
 
 def look_at_numbers() -> Finding:
-    """Say in which numbers and in which form matrices are multiplied, and why."""
     try:
         device = resolve_device(settings.DEVICE)
         numbers = choose_numbers(
@@ -100,7 +94,6 @@ def look_at_numbers() -> Finding:
 
 
 def look_at_resampler() -> Finding:
-    """Say which resampler runs, how torchaudio imports, and that both compute the same."""
     try:
         choice = engine_config().resampler
         name = chosen_resampler(resampler_choice(choice), CLIP_RATE, CODEC_RATE)
@@ -121,7 +114,6 @@ def look_at_resampler() -> Finding:
 
 
 def look_at_checkpoint() -> Finding:
-    """Say which model speaks, and whether its files are complete; only headers are read."""
     folder = settings.CHECKPOINT
     try:
         card = read_card(folder)
@@ -143,10 +135,6 @@ def look_at_checkpoint() -> Finding:
     return Finding("ok", text)
 
 
-def _has_nvidia_device() -> bool:
-    return shutil.which("nvidia-smi") is not None or Path("/proc/driver/nvidia").exists()
-
-
 PROFILES_GB = (16, 24, 48, 80, 141)
 PROFILE_POSITIONS = (1024, 2048, 4096)
 # What CUDA takes in a process before its first tensor; of a device that is there, what is free now
@@ -164,7 +152,6 @@ REMEDY = "set TTS_ENGINE_SLOTS or TTS_ENGINE_MAX_POSITIONS, or use a device with
 
 
 def look_at_memory() -> Finding:
-    """Say how many slots the configured engine has, and what it takes of the memory there is."""
     try:
         config = engine_config()
         device = resolve_device(config.device)
@@ -172,80 +159,35 @@ def look_at_memory() -> Finding:
     except EngineError as error:
         return Finding("fail", f"cannot be planned: {error}", "see the other findings")
     memory = find_memory(device)
+    plan_in = partial(
+        plan_slots,
+        demand,
+        device_type=device.type,
+        asked=config.slots,
+        prefix_cache_bytes=config.prefix_cache_bytes,
+    )
     try:
-        plan = _plan(demand, memory, device.type, config)
+        plan = plan_in(memory)
     except SlotsDoNotFitError as error:
-        return _too_little(str(error), demand, memory, device.type, config)
+        try:
+            plan_in(DeviceMemory(memory.total, memory.total, memory.source))
+        except SlotsDoNotFitError:
+            return Finding("fail", str(error), REMEDY)
+        used = gigabytes(memory.total - memory.free)  # only others take the memory at the moment
+        text = f"{error} {used} are in use now, perhaps by a worker that is running."
+        return Finding(
+            "warn", text, "stop the programs that use the memory, or set TTS_ENGINE_SLOTS"
+        )
     how = "TTS_ENGINE_SLOTS" if config.slots else "chosen by the engine"
     text = (
         f"{plan.slots} slots ({how}) of {plan.max_positions} positions and the model use "
         f"{gigabytes(plan.held)}, and up to {gigabytes(plan.work)} while rendering; "
         f"{memory.source} has {gigabytes(memory.free)} free"
     )
-    return Finding("ok", text, rows=[_row(plan)], table=tuple(plan.table().splitlines()))
+    return Finding("ok", text, rows=[_as_row(plan)], table=tuple(plan.table().splitlines()))
 
 
-def _plan(
-    demand: Demand, memory: DeviceMemory, device_type: str, config: EngineConfig
-) -> MemoryPlan:
-    """Return the plan of a configuration; SlotsDoNotFitError where it does not fit."""
-    return plan_slots(
-        demand,
-        memory,
-        device_type,
-        asked=config.slots,
-        prefix_cache_bytes=config.prefix_cache_bytes,
-    )
-
-
-def _too_little(
-    sentence: str, demand: Demand, memory: DeviceMemory, device_type: str, config: EngineConfig
-) -> Finding:
-    """Return a failure, or a warning when it is only others that take the memory at the moment."""
-    empty = DeviceMemory(memory.total, memory.total, memory.source)
-    try:
-        _plan(demand, empty, device_type, config)
-    except SlotsDoNotFitError:
-        return Finding("fail", sentence, REMEDY)
-    used = gigabytes(memory.total - memory.free)
-    text = f"{sentence} {used} are in use now, perhaps by a worker that is running."
-    return Finding("warn", text, "stop the programs that use the memory, or set TTS_ENGINE_SLOTS")
-
-
-def look_at_profiles() -> Finding:
-    """Say how many slots of the real model fit on GPUs of usual sizes, in bfloat16."""
-    shape = preset("full")
-    rows = [
-        _profile(find_demand(shape.config, shape.codec, GPU_FORMATS, max_positions=positions), size)
-        for size in PROFILES_GB
-        for positions in PROFILE_POSITIONS
-    ]
-    text = (
-        "slots of S2-Pro in bfloat16, codec in float32, by device and positions of a slot; "
-        f"the engine takes at most {MAX_AUTO_SLOTS['cuda']} by itself"
-    )
-    return Finding("ok", text, rows=rows, table=_profile_table(rows))
-
-
-def _profile(demand: Demand, gigabyte: int) -> dict[str, Any]:
-    """Return how many slots fit on a GPU of so many GB; `slots` 0 where not even one does."""
-    size = gigabyte * 10**9
-    memory = DeviceMemory(size - CONTEXT_BYTES, size, f"{gigabyte} GB")
-    found = {"device_gb": gigabyte, "max_positions": demand.max_positions}
-    try:
-        plan = plan_slots(
-            demand,
-            memory,
-            "cuda",
-            most=MOST_SLOTS,
-            prefix_cache_bytes=engine_config().prefix_cache_bytes,
-        )
-    except SlotsDoNotFitError:
-        return found | {"slots": 0}
-    return found | _row(plan)
-
-
-def _row(plan: MemoryPlan) -> dict[str, Any]:
+def _as_row(plan: MemoryPlan) -> dict[str, Any]:
     """Return a plan for programs, in bytes."""
     return {
         "slots": plan.slots,
@@ -256,17 +198,30 @@ def _row(plan: MemoryPlan) -> dict[str, Any]:
     }
 
 
-def _profile_table(rows: list[dict[str, Any]]) -> tuple[str, ...]:
-    """Return the slots as lines, devices down and positions across."""
-    slots = {(row["device_gb"], row["max_positions"]): row["slots"] for row in rows}
-    heading = "device  " + "".join(f"{positions:>8}" for positions in PROFILE_POSITIONS)
-    return (
-        heading,
-        *(
-            f"{size:>3} GB  " + "".join(f"{slots[size, at]:>8}" for at in PROFILE_POSITIONS)
-            for size in PROFILES_GB
-        ),
+def look_at_profiles() -> Finding:
+    shape, cache_bytes = preset("full"), engine_config().prefix_cache_bytes
+    rows: list[dict[str, Any]] = []
+    table = ["device  " + "".join(f"{positions:>8}" for positions in PROFILE_POSITIONS)]
+    for size in PROFILES_GB:
+        total = size * 10**9
+        memory = DeviceMemory(total - CONTEXT_BYTES, total, f"{size} GB")
+        for positions in PROFILE_POSITIONS:
+            demand = find_demand(shape.config, shape.codec, GPU_FORMATS, max_positions=positions)
+            row: dict[str, Any] = {"device_gb": size, "max_positions": positions, "slots": 0}
+            with suppress(SlotsDoNotFitError):  # not even one
+                row |= _as_row(
+                    plan_slots(
+                        demand, memory, "cuda", most=MOST_SLOTS, prefix_cache_bytes=cache_bytes
+                    )
+                )
+            rows.append(row)
+        slots = [row["slots"] for row in rows[-len(PROFILE_POSITIONS) :]]
+        table.append(f"{size:>3} GB  " + "".join(f"{count:>8}" for count in slots))
+    text = (
+        "slots of S2-Pro in bfloat16, codec in float32, by device and positions of a slot; "
+        f"the engine takes at most {MAX_AUTO_SLOTS['cuda']} by itself"
     )
+    return Finding("ok", text, rows=rows, table=tuple(table))
 
 
 CHECKS: tuple[tuple[str, Check], ...] = (

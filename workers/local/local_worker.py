@@ -59,7 +59,15 @@ class LocalWorker:
         self._next_look_at = time.monotonic() + LOOK_EVERY_SECONDS
         try:
             if self._take_lock() and not self._others_serve():
-                self._start()
+                self._spawned_at = leases.database_now()
+                self.child = Child(
+                    "worker",
+                    "manage",
+                    ["worker", "--role", "all", "--name", self.name],
+                    descriptors=[self._lock] if self._lock is not None else [],
+                    log=self.log,
+                )
+                self.child.start()
         except (DatabaseError, InterfaceError):
             connection.close()  # away for now; the next look opens another connection
             self._drop_lock()
@@ -84,7 +92,13 @@ class LocalWorker:
             if self.child is None:
                 self.keep()
             elif self.child.exit_code is not None:  # to start it again would fail the same way
-                raise StepError("worker_failed", self._why_ended(self.child.exit_code))
+                own = WorkerStatus.objects.filter(pk=self.name, started_at__gte=self._spawned_at)
+                detail = own.values_list("detail", flat=True).first() or ""
+                if not detail and self._log_path is not None:
+                    detail = last_line(self._log_path)
+                where = f" Its log is {self._log_path}." if self._log_path else ""
+                ended = f"ended before it was ready (exit code {self.child.exit_code})"
+                raise StepError("worker_failed", f"The worker {ended}: {detail}{where}")
             progress.update(f"warming up, {time.monotonic() - started:.0f} s")
             time.sleep(POLL_SECONDS)
 
@@ -100,17 +114,6 @@ class LocalWorker:
         self._drop_lock()
         if self.log is not None:
             self.log.close()
-
-    def _start(self) -> None:
-        self._spawned_at = leases.database_now()
-        self.child = Child(
-            "worker",
-            "manage",
-            ["worker", "--role", "all", "--name", self.name],
-            descriptors=[self._lock] if self._lock is not None else [],
-            log=self.log,
-        )
-        self.child.start()
 
     def _take_lock(self) -> bool:
         """Return whether this process may own the embedded worker of this data folder."""
@@ -139,14 +142,6 @@ class LocalWorker:
         if found:
             self._drop_lock()
         return found
-
-    def _why_ended(self, exit_code: int) -> str:
-        row = WorkerStatus.objects.filter(pk=self.name, started_at__gte=self._spawned_at).first()
-        detail = row.detail if row else ""
-        if not detail and self._log_path is not None:
-            detail = last_line(self._log_path)
-        where = f" Its log is {self._log_path}." if self._log_path else ""
-        return f"The worker ended before it was ready (exit code {exit_code}): {detail}{where}"
 
 
 def _seen_lately() -> models.QuerySet[WorkerStatus]:
@@ -191,17 +186,22 @@ def wait_ended(job_id: uuid.UUID, worker: LocalWorker, progress: Progress) -> Re
             raise StepError("job_deleted", "The job was deleted while it was rendered.")
         if job.status in RenderJob.FINAL:
             break
-        speed = _describe_speed(job, time.monotonic() - started)
+        takes = job.segments.filter(status=Segment.Status.DONE)
+        seconds = takes.aggregate(seconds=Sum("take__audio_seconds"))["seconds"] or 0.0
+        factor = seconds / max(time.monotonic() - started, 0.001)
+        speed = f"{seconds:.1f} s of audio, {factor:.1f}x real time"
         progress.update(speed, done=job.segments_done, total=job.segments_total)
         time.sleep(POLL_SECONDS)
         worker.keep()
-    if job.status != RenderJob.Status.SUCCEEDED:
-        raise _job_error(job)
-    return job
+    if job.status == RenderJob.Status.SUCCEEDED:
+        return job
+    failed = job if job.error_code else job.segments.filter(status=Segment.Status.FAILED).first()
+    if failed is not None:
+        raise StepError(failed.error_code, failed.error_message)
+    raise StepError(f"job_{job.status}", f"The job {job.pk} ended as {job.status}.")
 
 
 def summary(job: RenderJob) -> str:
-    """Say what was rendered and how fast, against its playing time."""
     text = f"{job.segments_done}/{job.segments_total} segments"
     if job.started_at is None or job.finished_at is None:
         return text
@@ -233,19 +233,3 @@ def save_audio(job: RenderJob, target: Path) -> None:
         raise StepError("file_not_written", f"{target} could not be written: {error}.") from error
     finally:
         part.unlink(missing_ok=True)
-
-
-def _describe_speed(job: RenderJob, elapsed: float) -> str:
-    """Say how many times faster than its playing time the finished part was made."""
-    takes = job.segments.filter(status=Segment.Status.DONE)
-    seconds = takes.aggregate(seconds=Sum("take__audio_seconds"))["seconds"] or 0.0
-    return f"{seconds:.1f} s of audio, {seconds / max(elapsed, 0.001):.1f}x real time"
-
-
-def _job_error(job: RenderJob) -> StepError:
-    segment = job.segments.filter(status=Segment.Status.FAILED).first()
-    if job.error_code:
-        return StepError(job.error_code, job.error_message)
-    if segment is not None:
-        return StepError(segment.error_code, segment.error_message)
-    return StepError(f"job_{job.status}", f"The job {job.pk} ended as {job.status}.")

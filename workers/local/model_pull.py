@@ -7,7 +7,6 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from workers.local.model_source import (
     fetch_listing,
     read_declaration,
     read_listing,
+    size_of,
     write_listing,
 )
 
@@ -131,10 +131,7 @@ def drawn_bar() -> Any:
 
 
 def _part_size(folder: Path, file: RemoteFile) -> int:
-    try:
-        return (folder / f"{file.path}{PART_SUFFIX}").stat().st_size
-    except OSError:
-        return 0
+    return size_of(folder / f"{file.path}{PART_SUFFIX}") or 0
 
 
 @contextmanager
@@ -164,7 +161,12 @@ def explain_hub_errors(source: ModelSource, revision: str) -> Iterator[None]:
             "the token in HF_TOKEN is not valid.",
         ) from error
     except errors.HfHubHTTPError as error:
-        raise _refusal_of(source, error.response.status_code) from error
+        status = error.response.status_code
+        if status in (401, 403):
+            raise _gated_error(source) from error
+        raise StepError(
+            "hub_error", f"The hub answered {status}. The same command continues the download."
+        ) from error
     except HTTPError as error:
         raise StepError(
             "hub_unreachable",
@@ -173,14 +175,6 @@ def explain_hub_errors(source: ModelSource, revision: str) -> Iterator[None]:
         ) from error
     except OSError as error:
         raise StepError("disk_error", f"The files cannot be written: {error}.") from error
-
-
-def _refusal_of(source: ModelSource, status: int) -> StepError:
-    if status in (401, 403):
-        return _gated_error(source)
-    return StepError(
-        "hub_error", f"The hub answered {status}. The same command continues the download."
-    )
 
 
 def _gated_error(source: ModelSource) -> StepError:
@@ -210,26 +204,22 @@ def pull(source: ModelSource, folder: Path, revision: str, say: Callable[[str], 
         StepError: see explain_hub_errors and download; revision_changed or unexpected_files.
     """
     with explain_hub_errors(source, revision), locked(folder):
-        listing = _listing(source, folder, revision)
+        known = read_listing(folder)  # what is here if it is of this commit, else the hub's
+        is_known = known is not None and known.revision == revision
+        listing = known if known and is_known else fetch_listing(source, revision)
+        if known and (known.model, known.revision) != (source.name, listing.revision):
+            raise StepError(
+                "revision_changed",
+                f"{folder} contains {known.model} at {known.revision}, but this is "
+                f"{source.name} at {listing.revision}. Give another folder with --to.",
+            )
         check_listing(source, listing)
         write_listing(folder, listing)
         download(source, listing, folder, say)
-        _write_card(source, folder)
-    return listing
-
-
-def _listing(source: ModelSource, folder: Path, revision: str) -> Listing:
-    """Return the list of files: the one in the folder if it is of this commit, else the hub's."""
-    known = read_listing(folder)
-    if known is None:
-        return fetch_listing(source, revision)
-    listing = known if known.revision == revision else fetch_listing(source, revision)
-    if (known.model, known.revision) != (source.name, listing.revision):
-        raise StepError(
-            "revision_changed",
-            f"{folder} contains {known.model} at {known.revision}, but this is "
-            f"{source.name} at {listing.revision}. Give another folder with --to.",
-        )
+        card = folder / CARD_NAME
+        if not card.exists():  # name the model and its licence
+            named = {"name": source.title, "licence": source.licence}
+            card.write_text(json.dumps(named, indent=2) + "\n", encoding="utf-8")
     return listing
 
 
@@ -240,9 +230,7 @@ def check_listing(source: ModelSource, listing: Listing) -> None:
         StepError: unexpected_files or digest_mismatch.
     """
     digests = {file.path: file.digest for file in listing.files}
-    lacking = [
-        name for name in ("config.json", "tokenizer.json", "codec.pth") if name not in digests
-    ]
+    lacking = [name for name in NEEDED_FILES if name not in digests]
     if lacking or not any(name.endswith(".safetensors") for name in digests):
         raise StepError(
             "unexpected_files",
@@ -261,45 +249,25 @@ def check_listing(source: ModelSource, listing: Listing) -> None:
             )
 
 
-def _write_card(source: ModelSource, folder: Path) -> None:
-    """Name the model and its licence, unless a card is there."""
-    path = folder / CARD_NAME
-    if not path.exists():
-        card = {"name": source.title, "licence": source.licence}
-        path.write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
-
-
 BUILT_IN = PROJECT_DIR / "synth" / "demo"
 
 
-@dataclass(frozen=True, slots=True)
-class FoundModel:
-    """Hold what is known of a folder; `state` is whole, incomplete, or missing (no config.json)."""
-
-    name: str
-    folder: str
-    state: str
-    is_chosen: bool
-    licence: str
-    revision: str
-    declared_use: str
-
-    def as_dict(self) -> dict[str, object]:
-        """Return the fields for JSON."""
-        return asdict(self)
-
-    def line(self) -> str:
-        """Return one line for a person; the chosen model has an asterisk."""
-        facts = [self.state, self.licence]
-        if self.revision:
-            facts.append(f"at {self.revision[:12]}")
-        if self.declared_use:
-            facts.append(f"declared: {self.declared_use}")
-        return f"{'*' if self.is_chosen else ' '} {self.name}  {', '.join(facts)}  {self.folder}"
+def line_of(model: dict[str, Any]) -> str:
+    """Return one line for a person; the chosen model has an asterisk."""
+    facts = [model["state"], model["licence"]]
+    if model["revision"]:
+        facts.append(f"at {model['revision'][:12]}")
+    if model["declared_use"]:
+        facts.append(f"declared: {model['declared_use']}")
+    mark = "*" if model["is_chosen"] else " "
+    return f"{mark} {model['name']}  {', '.join(facts)}  {model['folder']}"
 
 
-def find_models(pulled: Path, checkpoint: Path) -> list[FoundModel]:
-    """Return the built-in model, those in the folder `pulled`, and TTS_CHECKPOINT's."""
+def find_models(pulled: Path, checkpoint: Path) -> list[dict[str, Any]]:
+    """Return the built-in model, those in the folder `pulled`, and TTS_CHECKPOINT's.
+
+    The state of each is whole, incomplete, or missing (no config.json).
+    """
     folders = [BUILT_IN]
     if pulled.is_dir():
         folders += sorted(path for path in pulled.iterdir() if path.is_dir())
@@ -309,7 +277,7 @@ def find_models(pulled: Path, checkpoint: Path) -> list[FoundModel]:
     return [_inspect_model(folder, is_chosen=folder.resolve() == chosen) for folder in folders]
 
 
-def _inspect_model(folder: Path, *, is_chosen: bool) -> FoundModel:
+def _inspect_model(folder: Path, *, is_chosen: bool) -> dict[str, Any]:
     try:
         card = read_card(folder)
         name, licence = card.name, card.licence
@@ -325,5 +293,12 @@ def _inspect_model(folder: Path, *, is_chosen: bool) -> FoundModel:
         state = "incomplete" if listing.missing(folder) else "whole"
     else:
         state = "whole" if (folder / "config.json").is_file() else "missing"
-    revision = listing.revision if listing else ""
-    return FoundModel(name, str(folder), state, is_chosen, licence, revision, declared)
+    return {
+        "name": name,
+        "folder": str(folder),
+        "state": state,
+        "is_chosen": is_chosen,
+        "licence": licence,
+        "revision": listing.revision if listing else "",
+        "declared_use": declared,
+    }

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,6 @@ SOURCES = {source.name: source for source in (S2_PRO,)}
 
 
 LISTING_NAME = ".pulled.json"
-_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +60,16 @@ class RemoteFile:
 
     def matches(self, path: Path) -> bool:
         """Say whether a local file has this content; reads all of it if the length is right."""
+        begin = hashlib.sha256
+        if len(self.digest) == 40:  # git hashes a header before the content
+            begin = partial(hashlib.sha1, f"blob {self.size}\0".encode(), usedforsecurity=False)
         try:
-            return path.stat().st_size == self.size and self._digest_of(path) == self.digest
+            if path.stat().st_size != self.size:
+                return False
+            with path.open("rb") as file:
+                return hashlib.file_digest(file, begin).hexdigest() == self.digest
         except OSError:
             return False
-
-    def _digest_of(self, path: Path) -> str:
-        is_git = len(self.digest) == 40
-        digest = hashlib.sha1(usedforsecurity=False) if is_git else hashlib.sha256()
-        if is_git:  # git hashes a header before the content
-            digest.update(f"blob {self.size}\0".encode())
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK_BYTES):
-                digest.update(chunk)
-        return digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +82,7 @@ class Listing:
 
     def missing(self, folder: Path) -> list[RemoteFile]:
         """Return the files that a folder lacks, by name and length alone."""
-        return [file for file in self.files if _size(folder / file.path) != file.size]
+        return [file for file in self.files if size_of(folder / file.path) != file.size]
 
 
 def fetch_listing(source: ModelSource, revision: str) -> Listing:
@@ -126,12 +122,17 @@ def read_listing(folder: Path) -> Listing | None:
 
 def write_listing(folder: Path, listing: Listing) -> None:
     """Remember what is being pulled into a folder."""
-    part = folder / f"{LISTING_NAME}.part"
-    part.write_text(json.dumps(asdict(listing), indent=1) + "\n", encoding="utf-8")
-    part.replace(folder / LISTING_NAME)
+    _write_json(folder / LISTING_NAME, listing, indent=1)
 
 
-def _size(path: Path) -> int | None:
+def _write_json(path: Path, value: Any, *, indent: int) -> None:
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(json.dumps(asdict(value), indent=indent) + "\n", encoding="utf-8")
+    part.replace(path)
+
+
+def size_of(path: Path) -> int | None:
+    """Return a file's length; None where it is not there."""
     try:
         return path.stat().st_size
     except OSError:
@@ -166,28 +167,22 @@ def read_declaration(folder: Path) -> Declaration | None:
     try:
         given = json.loads(path.read_text(encoding="utf-8"))
         declaration = Declaration(**given)
+        if declaration.use not in USES or not all(isinstance(v, str) for v in given.values()):
+            raise ValueError("a member has another value")
+        return declaration
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise _invalid(path) from error
-    if declaration.use not in USES or not all(isinstance(v, str) for v in given.values()):
-        raise _invalid(path)
-    return declaration
+        raise StepError(
+            "declaration_invalid",
+            f"{path} cannot be read as a declaration. Remove it, run this again and declare "
+            "your use anew.",
+        ) from error
 
 
 def write_declaration(folder: Path, source: ModelSource, use: str, declared_by: str) -> Declaration:
     """Store who declares which use of a model now, and return it."""
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     declaration = Declaration(source.name, source.licence, use, declared_by, now)
-    part = folder / f"{DECLARATION_NAME}.part"
-    part.write_text(json.dumps(asdict(declaration), indent=2) + "\n", encoding="utf-8")
-    part.replace(folder / DECLARATION_NAME)
+    _write_json(folder / DECLARATION_NAME, declaration, indent=2)
     return declaration
-
-
-def _invalid(path: Path) -> StepError:
-    return StepError(
-        "declaration_invalid",
-        f"{path} cannot be read as a declaration. Remove it, run this again and declare "
-        "your use anew.",
-    )

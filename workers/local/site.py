@@ -47,11 +47,6 @@ class Site:
         )
         self._web.start()
 
-    @property
-    def has_worker(self) -> bool:
-        """Return whether a worker is kept running beside the web server."""
-        return self._worker is not None
-
     def wait_answering(self) -> None:
         """Return once the web server answers a request.
 
@@ -68,18 +63,19 @@ class Site:
             time.sleep(LOOK_SECONDS)
 
     def run(self, *, on_worker_ready: Callable[[], None] | None = None) -> None:
-        """Keep both processes running until a signal interrupts."""
         while True:
             self._web.restart_if_dead()
             if self._worker is not None:
                 self._worker.keep()
-                if on_worker_ready is not None and _is_ready(self._worker):
-                    on_worker_ready()
-                    on_worker_ready = None
+                try:
+                    if on_worker_ready is not None and self._worker.is_ready():
+                        on_worker_ready()
+                        on_worker_ready = None
+                except (DatabaseError, InterfaceError):
+                    database.close()  # away for now; the next look opens another connection
             time.sleep(LOOK_SECONDS)
 
     def stop(self) -> None:
-        """Stop both processes together."""
         children = [self._web]
         if self._worker is not None and self._worker.child is not None:
             children.append(self._worker.child)
@@ -104,18 +100,15 @@ def _answers(listening: socket.socket, host_name: str) -> bool:
         connection.close()
 
 
-def _is_ready(worker: LocalWorker) -> bool:
-    try:
-        return worker.is_ready()
-    except (DatabaseError, InterfaceError):
-        database.close()  # away for now; the next look opens another connection
-        return False
-
-
 def serve(command: BaseCommand, options: dict[str, Any]) -> None:
     """Return when a signal ended the site."""
     open_standard_streams()
-    has_worker = settings.IS_EMBEDDED if options["worker"] is None else options["worker"]
+
+    def say(line: str) -> None:
+        command.stdout.write(line)
+        command.stdout.flush()
+
+    has_worker: bool = settings.IS_EMBEDDED if options["worker"] is None else options["worker"]
     with reporting_errors(command.stdout, as_json=options["json"]):
         host, wanted = options["host"] or settings.HOST, options["port"]
         listen.check_address(host, settings.ALLOWED_HOSTS)
@@ -123,26 +116,18 @@ def serve(command: BaseCommand, options: dict[str, Any]) -> None:
         try:
             with signals_interrupt():
                 migrate_once(settings.DATA_DIR)
-                worker = LocalWorker() if has_worker else None
-                _serve(command, Site(listening, worker), as_json=options["json"])
+                site = Site(listening, LocalWorker() if has_worker else None)
+                try:
+                    site.wait_answering()
+                    if options["json"]:
+                        answer = {"url": site.url, "worker": has_worker}
+                        say(json.dumps(answer))
+                    else:
+                        say(f"Serving     {site.url}/  admin: {site.url}/admin/")
+                        say("Stop with Ctrl-C.")
+                    ready = partial(say, "Ready       the worker has loaded the model")
+                    site.run(on_worker_ready=None if options["json"] else ready)
+                finally:
+                    site.stop()
         except KeyboardInterrupt:
             command.stderr.write("Stopped.")
-
-
-def _serve(command: BaseCommand, site: Site, *, as_json: bool) -> None:
-    try:
-        site.wait_answering()
-        if as_json:
-            command.stdout.write(json.dumps({"url": site.url, "worker": site.has_worker}))
-        else:
-            command.stdout.write(f"Serving     {site.url}/  admin: {site.url}/admin/")
-            command.stdout.write("Stop with Ctrl-C.")
-        command.stdout.flush()
-        site.run(on_worker_ready=None if as_json else partial(_say_ready, command))
-    finally:
-        site.stop()
-
-
-def _say_ready(command: BaseCommand) -> None:
-    command.stdout.write("Ready       the worker has loaded the model")
-    command.stdout.flush()

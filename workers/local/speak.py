@@ -18,6 +18,7 @@ from synth.models import RenderJob
 from synth.text.normalise import TextRejectedError, clean_text
 from synth.transitions.jobs import cancel_job, close_cancelled_jobs
 from ttsweb.commands.base import (
+    EXIT_INTERRUPTED,
     BaseCommand,
     StepError,
     reporting_errors,
@@ -34,7 +35,6 @@ from voices.models import Voice, VoiceVersion
 from workers.local.children import open_standard_streams
 from workers.local.local_worker import LocalWorker, save_audio, summary, wait_encoded, wait_ended
 
-EXIT_INTERRUPTED = 130  # as a shell reports a command that Ctrl-C ended
 LOG_NAME = "say.log"
 
 LARGEST_SEED = 2**63 - 1
@@ -81,7 +81,13 @@ def find_speaker(wanted: str) -> tuple[Voice, VoiceVersion]:
     try:
         voice = find_voice(None, wanted)
     except SubmitRejectedError as error:
-        raise StepError(error.code, f"No voice is named {wanted!r}. {_names()}") from error
+        voices = Voice.objects.filter(deleted_at__isnull=True, archived=False)
+        names = list(voices.values_list("name", flat=True)[: NAMES_LISTED + 1])
+        more = " and more" if len(names) > NAMES_LISTED else ""
+        known = f"There are: {', '.join(names[:NAMES_LISTED])}{more}."
+        if not names:
+            known = "There are no voices yet; ./tts demo makes one."
+        raise StepError(error.code, f"No voice is named {wanted!r}. {known}") from error
     version = voice.current_version
     if version is None:
         raise StepError("voice_not_ready", f"The voice {voice.name!r} has no clip yet; add one.")
@@ -90,17 +96,7 @@ def find_speaker(wanted: str) -> tuple[Voice, VoiceVersion]:
     return voice, version
 
 
-def _names() -> str:
-    voices = Voice.objects.filter(deleted_at__isnull=True, archived=False)
-    names = list(voices.values_list("name", flat=True)[: NAMES_LISTED + 1])
-    if not names:
-        return "There are no voices yet; ./tts demo makes one."
-    more = " and more" if len(names) > NAMES_LISTED else ""
-    return f"There are: {', '.join(names[:NAMES_LISTED])}{more}."
-
-
 def run(command: BaseCommand, options: dict[str, Any]) -> None:
-    """Return when the file is written; a signal cancels the job."""
     open_standard_streams()
     chosen = Namespace(**options)
     try:
@@ -140,19 +136,15 @@ def _run(command: BaseCommand, chosen: Namespace) -> None:
         worker.stop()
         # What the worker handed back in the moment of the cancel: nobody sweeps any more.
         close_cancelled_jobs()
-    _tell(command, finished, chosen, time.monotonic() - started)
-
-
-def _tell(command: BaseCommand, job: RenderJob, chosen: Namespace, wall_seconds: float) -> None:
     path = chosen.output.resolve()
     if not chosen.json:
-        command.stdout.write(f"{path}  ({job.audio_seconds:.1f} s of audio)")
+        command.stdout.write(f"{path}  ({finished.audio_seconds:.1f} s of audio)")
         return
     answer = {
         "audio_path": str(path),
-        "audio_seconds": round(job.audio_seconds, 3),
-        "wall_seconds": round(wall_seconds, 3),
-        "job": str(job.pk),
+        "audio_seconds": round(finished.audio_seconds, 3),
+        "wall_seconds": round(time.monotonic() - started, 3),
+        "job": str(finished.pk),
     }
     command.stdout.write(json.dumps(answer))
 

@@ -23,7 +23,7 @@ from synth.contract import content_key as content_key
 from synth.contract import frame_cap as frame_cap
 from synth.engine import Engine, EngineError
 from synth.models import JobVoice, RenderJob, Segment
-from synth.transitions.job_voices import Silence, silence_of
+from synth.transitions.jobs import Silence, silence_of
 from synth.transitions.takes import place_in_series
 from voices.models import ReferenceClip, VoiceVersion
 from workers.rendering.codes import CodesLookup

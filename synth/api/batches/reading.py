@@ -27,17 +27,12 @@ from synth.api.jobs.requests import digest_of_body
 from synth.batches import entries as limits
 from synth.batches.entries import (
     Entry,
-    entries_of_books,
     entries_of_lines,
     entries_of_list,
-    entries_rejected,
-    listed_errors,
     read_manifest,
 )
-from synth.batches.texts import BatchOptions, BatchRejectedError
+from synth.batches.texts import BatchOptions
 from synth.models import PRIORITIES, Batch
-from ttsweb.counted import counted
-from ttsweb.http.api import ApiProblem
 from ttsweb.http.nouns import read_body, read_query
 from ttsweb.http.parsers import BoundedJSONParser, BoundedParser
 from ttsweb.http.query_filters import check_not_repeated
@@ -114,7 +109,8 @@ def _read_entries(request: Request, form: type[Any], plain: type[Any]) -> Asked:
     most = limits.MAX_BATCH_BOOKS
     if _media_type(request) != _FORM:
         attrs = dict(read_body(request, plain))
-        return Asked(attrs, entries_of_books(attrs.pop("entries", []), most=most))
+        rows = attrs.pop("entries", [])
+        return Asked(attrs, entries_of_list(rows, max_items=most, kind=Batch.Kind.BOOKS))
     data: Any = request.data
     fields = {name: data[name] for name in data if name != "files"}
     serializer = form(data=fields, context=_AS_TEXT)
@@ -151,26 +147,6 @@ def digest_of_batch(request: Request) -> str:
         body = hashlib.sha256(data.getbuffer()).hexdigest()
         return digest_of_body({"body": body, "query": request.query_params.dict()})
     return digest_of_body(data)
-
-
-def rejected(error: BatchRejectedError) -> ApiProblem:
-    """Return the answer that names what is wrong with which items."""
-    items = counted(error.num_items, "item")
-    return entries_rejected(
-        "batch_items_invalid",
-        f"{len(error.bad)} of {items} cannot be rendered, so nothing was queued",
-        "Correct these items, or send on_error=skip to queue the others.",
-        errors_of_items(error),
-    )
-
-
-def errors_of_items(error: BatchRejectedError) -> list[dict[str, Any]]:
-    """Return every error of every bad item, with its place and its name."""
-    names = [one.entry.fields.get("custom_id") for one in error.bad for _ in one.errors]
-    return [
-        {**errors, "custom_id": name if isinstance(name, str) else None}
-        for errors, name in zip(listed_errors(error.bad, Batch.Kind.TEXTS), names, strict=True)
-    ]
 
 
 class BatchJSONParser(BoundedJSONParser):

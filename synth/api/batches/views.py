@@ -27,7 +27,6 @@ from synth.api.batches.reading import (
     read_books,
     read_more_books,
     read_texts,
-    rejected,
 )
 from synth.api.batches.requests import (
     ONLY_OF_LINES,
@@ -56,6 +55,7 @@ from synth.api.jobs.requests import IDEMPOTENCY_PARAMETER, read_idempotency_key
 from synth.api.jobs.serializers import STATUSES
 from synth.batches import actions
 from synth.batches.books import add_entries, digest_of, make_batch
+from synth.batches.entries import entries_rejected
 from synth.batches.states import STATES, with_state
 from synth.batches.texts import BatchRejectedError, submit_batch
 from synth.batches.uploads import upload_to_batch
@@ -169,7 +169,7 @@ class BatchesView(ListView[Batch]):
                 body_digest=digest_of_batch(request) if key else "",
             )
         except BatchRejectedError as error:
-            raise rejected(error) from error
+            raise entries_rejected(Batch.Kind.TEXTS, error.bad, error.num_items) from error
         return BATCH.answer(request, batch.pk, status=None if is_new else 200)
 
 

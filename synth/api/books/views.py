@@ -29,16 +29,16 @@ from synth.api.books.serializers import (
     ProofSerializer,
 )
 from synth.api.jobs.requests import IDEMPOTENCY_PARAMETER, digest_of_body, read_idempotency_key
-from synth.audiobooks.changes import book_gone, set_pauses, set_priority
+from synth.audiobooks.changes import set_pauses, set_priority
 from synth.audiobooks.plans import METADATA_FIELDS, metadata_of_file
 from synth.audiobooks.proof import proof_of
-from synth.audiobooks.start import start_book
+from synth.audiobooks.start import book_gone, start_book
 from synth.audiobooks.uploads import delete_book, upload_book
 from synth.batches import actions as acting
 from synth.batches.uploads import read_upload
 from synth.books.book import StoredBookError
-from synth.jobs.idempotency import find_made
 from synth.jobs.retry import retry
+from synth.jobs.submit import find_made
 from synth.models import ApiKey, BatchEntry, BookSource, RenderJob
 from synth.transitions.files import change_metadata, pause_job, resume_job
 from synth.transitions.jobs import UNFINISHED, cancel_job

@@ -13,7 +13,7 @@ from synth.api.fields import StrictTextField
 from synth.api.jobs.requests import EntrySerializer
 from synth.api.option_fields import LanguageField, ListField, PausesField, SpeakersField
 from synth.jobs.options import MAX_JOB_ENTRIES, MAX_JOB_LEXICONS
-from synth.jobs.planning import Order, Preview, changes_of, preview_lexicons, preview_order
+from synth.jobs.planning import Order, PlannedText, Planner, changes_of
 from synth.models import ApiKey
 from ttsweb.http.api import ApiProblem, StrictSerializer
 from ttsweb.http.fields import StrictBooleanField
@@ -133,7 +133,7 @@ class PreviewView(APIView):
         """
         asked = read_body(request, PreviewRequestSerializer)
         owner: Any = request.user  # permission: never anonymous
-        shown = preview_order(Order(**asked), owner=owner)
+        shown = Planner(owner).preview(Order(**asked))
         names = ("language", "characters", "estimated_seconds", "warnings")
         told = {name: getattr(shown, name) for name in names}
         return Response({**told, "segments": segment_rows(shown)})
@@ -153,7 +153,7 @@ class LexiconPreviewView(APIView):
         asked = dict(read_body(request, LexiconPreviewRequestSerializer))
         named = (asked.pop("name"),) if "name" in asked else ()
         owner: Any = request.user  # permission: never anonymous
-        shown = preview_lexicons(Order(**asked, lexicons=named), owner=owner)
+        shown = Planner(owner).preview_lexicons(Order(**asked, lexicons=named))
         changed = [row for row in segment_rows(shown) if row["changes"]]
         answer = {
             "language": shown.language,
@@ -164,7 +164,7 @@ class LexiconPreviewView(APIView):
         return Response(answer)
 
 
-def segment_rows(shown: Preview) -> list[dict[str, Any]]:
+def segment_rows(shown: PlannedText) -> list[dict[str, Any]]:
     """Return the segments of a preview as the API shows them."""
     return [
         {

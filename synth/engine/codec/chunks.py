@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from typing import Protocol, cast
+from itertools import accumulate
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -31,12 +31,9 @@ from synth.engine.codec.stages import (
     MAX_KEPT_POSITIONS,
     ROPE_ROWS,
     Attention,
-    DecoderBlock,
-    DecodingQuantizer,
-    EncoderBlock,
+    Blocks,
     TransformerLayer,
     WaveDecoder,
-    WaveEncoder,
     WindowedTransformer,
 )
 
@@ -87,14 +84,10 @@ class StateLayout:
     def __init__(self, modules: Iterable[nn.Module]) -> None:
         self._shapes = {module: shapes for module in modules if (shapes := _shapes(module))}
         self._sizes = [math.prod(shape) for shapes in self._shapes.values() for shape in shapes]
+        self.size = sum(self._sizes)  # of one stream's row
         parts = [sum(map(math.prod, shapes)) for shapes in self._shapes.values()]
         begins = accumulate(parts, initial=0)
         self.offsets = dict(zip(self._shapes, begins, strict=False))  # of each module's first part
-
-    @property
-    def size(self) -> int:
-        """Return the numbers of one stream's row."""
-        return sum(self._sizes)
 
     def views(self, rows: Tensor) -> Carried:
         """Return each module's part of rows [B, size], in place: each [B, ...]."""
@@ -128,72 +121,13 @@ def _shapes(module: nn.Module) -> tuple[tuple[int, ...], ...]:
     return ()
 
 
-class CompiledLayers(Protocol):
-    """Run a decoder's layers in PyTorch's place, see `compiled`."""
-
-    def each(self, codes: Sequence[Tensor]) -> list[Tensor]:
-        """Map several codes [K, T], of different T, to samples [hop_length * T] each."""
-
-    def on_the_way(self, codes: Tensor) -> dict[str, Tensor]:
-        """Return what stages map codes [K, T] to, see `CompiledDecoder`."""
-
-    def advance(self, codes: Tensor, rows: Tensor, frames: Tensor, rope: Tensor) -> Tensor:
-        """Do as `FrameRunner.advance`, all but counting the frames."""
-
-
-class FrameRunner:
-    """Run both stages of a decoder frame by frame; it holds no state of any stream."""
-
-    def __init__(self, quantizer: DecodingQuantizer, decoder: WaveDecoder) -> None:
-        self._quantizer, self._decoder = quantizer, decoder
-        self.compiled: CompiledLayers | None = None  # does it where it is set
-        self.layout = StateLayout((*quantizer.modules(), *decoder.modules()))
-
-    def initial_state(self) -> StreamState:
-        return self.layout.initial(self._quantizer.post_module.norm.weight)
-
-    def run(self, codes: Tensor, state: StreamState, piece: int) -> tuple[Tensor, StreamState]:
-        """Return the samples of the next frames, and the state after them.
-
-        Args:
-            codes: int64 [B, K, n] on the model's device, n at least 1.
-            state: of these B streams; written over, so give a copy where it is still needed.
-            piece: frames that go through the layers at once.
-
-        Returns:
-            The samples [B, hop_length * n] in the model's dtype, and the new state.
-        """
-        length, waves = codes.shape[-1], []
-        for start, stop in pairwise([*range(0, length, piece), length]):
-            rope = _rope(state, stop - start)
-            waves.append(self.advance(codes[..., start:stop], state.rows, state.frames, rope))
-            counts = tuple(count + stop - start for count in state.counts)
-            state = StreamState(state.rows, state.frames, counts)
-        return (waves[0] if len(waves) == 1 else torch.cat(waves, dim=-1)), state
-
-    def advance(self, codes: Tensor, rows: Tensor, frames: Tensor, rope: Tensor) -> Tensor:
-        """Return the samples of the next frames, and move a state's tensors on in place.
-
-        Args:
-            codes: int64 [B, K, n]; rows, frames: as in `StreamState`.
-            rope: rotary numbers of these frames, float32 [B, n, head_dim / 2, 2].
-        """
-        if self.compiled is not None:
-            wave = self.compiled.advance(codes, rows, frames, rope)
-        else:
-            chunk = Chunk(self.layout.views(rows), frames, rope)
-            latents = chunk.run(self._quantizer.post_module, self._quantizer.lookup(codes))
-            wave = chunk.run(self._decoder, chunk.run(self._quantizer.upsample, latents))[:, 0]
-        frames += codes.shape[-1]
-        return wave
-
-
 def rope_at(table: Tensor, frames: Tensor, length: int) -> Tensor:
     """Return the table's rows of `length` positions from each stream's next frame on."""
     return table[frames[:, None] + torch.arange(length, device=frames.device)]
 
 
-def _rope(state: StreamState, length: int) -> Tensor:
+def rope_of(state: StreamState, length: int) -> Tensor:
+    """Return the rotary numbers of each stream's next positions, float32 [B, length, 32, 2]."""
     stop, device = max(state.counts) + length, state.rows.device
     if stop <= MAX_KEPT_POSITIONS:
         return rope_at(ROPE_ROWS.rows(0, stop, device), state.frames, length)
@@ -230,49 +164,38 @@ class Chunk:
             case CausalConv1d():
                 return self._conv(module, x)
             case CausalConvTranspose1d():
-                return self._run_transposed(module, x)
+                start = module.stride * context_of(module)  # outputs that were given before
+                return self._conv(module, x)[..., start : start + module.stride * x.shape[-1]]
+            case ResidualUnit() if module.has_kernels:
+                first, wide, _, _ = module.layers
+                (before,) = self._carried[wide]
+                padded = first(x, left=wide.left, context=before)
+                self._keep(before, padded)
+                return module.finish(x, padded)
             case ResidualUnit():
-                return self._residual(module, x)
+                return x + self.run(module.block, x)
             case ConvNeXtBlock():
                 return x + module.mix(self._conv(module.dwconv, x))
             case WindowedTransformer():
                 return self._transformer(module, x)
-            case EncoderBlock() | WaveEncoder() | DecoderBlock():
+            case Blocks():
                 return self.run(module.block, x)
             case WaveDecoder():
                 return self.run(module.model, x)
         # Running it as it is would forget what came before.
         raise TypeError(f"{type(module).__name__} cannot be run in chunks")
 
-    def _residual(self, unit: ResidualUnit, x: Tensor) -> Tensor:
-        if not unit.has_kernels:
-            return x + self.run(unit.block, x)
-        first, wide, _, _ = unit.layers
-        (before,) = self._carried[wide]
-        padded = first(x, left=wide.left, context=before)
-        self._keep(before, padded)
-        return unit.finish(x, padded)
-
-    def _with_context(self, module: CausalConv1d | CausalConvTranspose1d, x: Tensor) -> Tensor:
-        """Put the inputs before x in front of it, and keep the newest ones."""
-        if module not in self._carried:
-            return x
-        (before,) = self._carried[module]
-        x = torch.cat([before, x], dim=-1)
-        self._keep(before, x)
-        return x
+    def _conv(self, conv: CausalConv1d | CausalConvTranspose1d, x: Tensor) -> Tensor:
+        """Convolve with the inputs before x in front of it, and keep the newest ones."""
+        if conv in self._carried:
+            (before,) = self._carried[conv]
+            x = torch.cat([before, x], dim=-1)
+            self._keep(before, x)
+        y: Tensor = conv.conv(x)
+        return y
 
     def _keep(self, before: Tensor, x: Tensor) -> None:
         before.copy_(x[..., x.shape[-1] - before.shape[-1] :])
-
-    def _conv(self, conv: CausalConv1d, x: Tensor) -> Tensor:
-        y: Tensor = conv.conv(self._with_context(conv, x))
-        return y
-
-    def _run_transposed(self, conv: CausalConvTranspose1d, x: Tensor) -> Tensor:
-        start = conv.stride * context_of(conv)  # outputs that the chunks before have given
-        y: Tensor = conv.conv(self._with_context(conv, x))
-        return y[..., start : start + conv.stride * x.shape[-1]]
 
     def _transformer(self, module: WindowedTransformer, x: Tensor) -> Tensor:
         hidden, seen = x.transpose(1, 2), self._visible(module)

@@ -7,7 +7,8 @@ import pickle
 import re
 import zipfile
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -21,7 +22,7 @@ from synth.engine.codec.config import CodecConfig, apply_config_file, config_fro
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.layers import NormedConv1d, NormedConvTranspose1d, WeightNorm
 from synth.engine.errors import CheckpointError
-from synth.engine.loading.digests import file_identity, file_sha256, replace_file
+from synth.engine.loading.digests import file_identity, file_sha256
 
 PICKLE_NAME = "codec.pth"
 SAFETENSORS_NAME = "codec.safetensors"
@@ -54,11 +55,12 @@ class CodecFile:
     tensors: Mapping[str, Tensor]
 
 
-def codec_path(checkpoint_dir: Path) -> Path:
-    """Return the codec file to read: the converted one where it exists, else `codec.pth`.
+def open_codec(checkpoint_dir: Path) -> CodecFile:
+    """Open the codec of a checkpoint folder: the converted one where it exists, else `codec.pth`.
 
     Raises:
-        CheckpointError: there is neither, or the converted one was made from another `codec.pth`.
+        CheckpointError: no file, one that cannot be read, one that was made from another
+            `codec.pth`, or one whose tensors are not exactly those of a codec; the text names them.
     """
     converted, original = checkpoint_dir / SAFETENSORS_NAME, checkpoint_dir / PICKLE_NAME
     if not converted.is_file():
@@ -67,26 +69,20 @@ def codec_path(checkpoint_dir: Path) -> Path:
                 f"{checkpoint_dir} contains neither {SAFETENSORS_NAME} nor {PICKLE_NAME}; "
                 "set TTS_CHECKPOINT to the folder of a complete checkpoint."
             )
-        return original
+        return open_codec_file(original)
     if original.is_file():
         check_source_unchanged(converted, original)
-    return converted
-
-
-def open_codec(checkpoint_dir: Path) -> CodecFile:
-    """Open the codec of a checkpoint folder.
-
-    Raises:
-        CheckpointError: no file, one that cannot be read, or one whose tensors are not exactly
-            those of a codec; the text names them.
-    """
-    return open_codec_file(codec_path(checkpoint_dir))
+    return open_codec_file(converted)
 
 
 def open_codec_file(path: Path) -> CodecFile:
     """Open this codec file, with the `codec_config.json` beside it if there is one."""
     identity = file_identity(path)
-    tensors = read_safetensors(path) if path.suffix == ".safetensors" else read_pickle(path)
+    if path.suffix == ".safetensors":
+        with open_safetensors(path) as opened:
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # no mapping
+    else:
+        tensors = read_pickle(path)
     tensors = {name: tensor for name, tensor in tensors.items() if not _DERIVED.fullmatch(name)}
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     config = checked_config(path, shapes)
@@ -96,11 +92,12 @@ def open_codec_file(path: Path) -> CodecFile:
     return CodecFile(path, identity, config, tensors)
 
 
-def read_safetensors(path: Path) -> dict[str, Tensor]:
+@contextmanager
+def open_safetensors(path: Path) -> Iterator[Any]:
     """Map a safetensors file; the values are read when they are used."""
     try:
         with safe_open(path, "pt") as opened:
-            return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # no mapping
+            yield opened
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{path} cannot be read as safetensors: {error}.") from error
 
@@ -117,8 +114,9 @@ def read_pickle(path: Path) -> dict[str, Tensor]:
             path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
         )
     except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise CheckpointError(
-            f"{path} cannot be read as a torch file of weights only: {_first_line(error)}."
+            f"{path} cannot be read as a torch file of weights only: {reason}."
         ) from error
     if isinstance(loaded, Mapping) and isinstance(loaded.get("state_dict"), Mapping):
         loaded = loaded["state_dict"]
@@ -127,11 +125,8 @@ def read_pickle(path: Path) -> dict[str, Tensor]:
             f"{path} does not contain a state dict; download the checkpoint again."
         )
     if any("generator" in str(name) for name in loaded):
-        loaded = {
-            str(name).replace("generator.", ""): value
-            for name, value in loaded.items()
-            if "generator." in str(name)
-        }
+        named = ((str(name), value) for name, value in loaded.items())
+        loaded = {n.replace("generator.", ""): value for n, value in named if "generator." in n}
     strays = [str(name) for name, value in loaded.items() if not isinstance(value, Tensor)]
     if strays:
         raise CheckpointError(
@@ -166,29 +161,21 @@ def expected_shapes(config: CodecConfig) -> Mapping[str, tuple[int, ...]]:
 def _misfits(
     shapes: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]
 ) -> list[str]:
-    wrong = [
-        f"{name} is {shapes[name]} instead of {shape}"
-        for name, shape in expected.items()
-        if name in shapes and shapes[name] != shape
-    ]
-    return [
-        f"{title} {_join_names(names)}"
-        for title, names in (
-            ("it lacks", sorted(expected.keys() - shapes.keys())),
-            ("it has the unknown", sorted(shapes.keys() - expected.keys())),
-            ("of another shape:", wrong),
-        )
-        if names
-    ]
+    kinds = {
+        "it lacks": sorted(expected.keys() - shapes.keys()),
+        "it has the unknown": sorted(shapes.keys() - expected.keys()),
+        "of another shape:": [
+            f"{name} is {shapes[name]} instead of {shape}"
+            for name, shape in expected.items()
+            if name in shapes and shapes[name] != shape
+        ],
+    }
+    return [f"{title} {_join_names(names)}" for title, names in kinds.items() if names]
 
 
 def _join_names(names: list[str]) -> str:
     more = len(names) - NAMED_AT_MOST
     return ", ".join(names[:NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 def stored_shapes(half: nn.Module) -> dict[str, tuple[int, ...]]:
@@ -254,14 +241,7 @@ class ConversionRecord:
 
 
 def record_path(converted: Path) -> Path:
-    """Return the path of the record beside a converted file."""
     return converted.with_name(f"{converted.name}.json")
-
-
-def write_record(converted: Path, record: ConversionRecord) -> None:
-    """Write the record beside the converted file, in one step."""
-    text = json.dumps(asdict(record), indent=2) + "\n"
-    replace_file(record_path(converted), lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def check_source_unchanged(converted: Path, original: Path) -> None:
@@ -273,36 +253,25 @@ def check_source_unchanged(converted: Path, original: Path) -> None:
     Raises:
         CheckpointError: the original is another one, or the converted file does not say.
     """
-    digest = _source_digest(converted)
+    with open_safetensors(converted) as opened:
+        digest = (opened.metadata() or {}).get(SOURCE_DIGEST_KEY)
     if digest is None:
         raise CheckpointError(
             f"{converted} does not record which {original.name} it was made from. Keep only "
             "one of the two files, or convert again with ./tts convert_codec "
             f"{converted.parent}."
         )
-    found, record = original.stat(), _read_record(converted)
-    untouched = record is not None and (
-        (record.source_sha256, record.source_size, record.source_mtime_ns)
-        == (digest, found.st_size, found.st_mtime_ns)
-    )
+    found = original.stat()
+    try:
+        text = record_path(converted).read_text(encoding="utf-8")
+        record = ConversionRecord(**json.loads(text))
+        untouched = (record.source_sha256, record.source_size, record.source_mtime_ns) == (
+            digest, found.st_size, found.st_mtime_ns
+        )  # fmt: skip
+    except (OSError, ValueError, TypeError):
+        untouched = False  # without a readable record the content decides
     if not untouched and file_sha256(original) != digest:
         raise CheckpointError(
             f"{original} changed after {converted.name} was made from it; convert it again "
             f"with ./tts convert_codec {converted.parent}."
         )
-
-
-def _source_digest(converted: Path) -> str | None:
-    try:
-        with safe_open(converted, "pt") as opened:
-            return (opened.metadata() or {}).get(SOURCE_DIGEST_KEY)
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{converted} cannot be read as safetensors: {error}.") from error
-
-
-def _read_record(converted: Path) -> ConversionRecord | None:
-    """Return the record, or None where there is no readable one: the content then decides."""
-    try:
-        return ConversionRecord(**json.loads(record_path(converted).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return None

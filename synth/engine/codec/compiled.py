@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -26,7 +26,6 @@ from synth.engine.codec.stages import (
     DecodingQuantizer,
     RMSNorm,
     TransformerLayer,
-    VectorQuantizer,
     WaveDecoder,
 )
 from synth.engine.device import trim_heap
@@ -49,6 +48,7 @@ from synth.engine.native.library import native_library
 logger = logging.getLogger(__name__)
 
 _FLOAT_BYTES = 4
+_Laid = tuple[NativeConvolution, nn.Module]  # a step, and what its state is kept under
 
 
 class CompiledDecoder:
@@ -61,13 +61,13 @@ class CompiledDecoder:
     def __init__(self, decoder: CodecDecoder) -> None:
         """Lay out a decoder's weights; raise NotCompiledError, having changed nothing."""
         native_library()
-        self._steps: list[NativeConvolution] = []
-        self._modules: list[nn.Module] = []  # that each step's state is kept under
-        self._stages: dict[str, int] = {}  # steps up to here
-        self._add_quantizer(decoder.quantizer)
-        self._add_wave(decoder.decoder)
-        offsets = decoder.runner.layout.offsets
-        self._offsets = [offsets.get(module) for module in self._modules]
+        context = _lay_context(decoder.quantizer)
+        latents = [*context, *_lay_upsample(decoder.quantizer)]
+        laid = [*latents, *_lay_wave(decoder.decoder)]
+        self._steps = [step for step, _ in laid]
+        self._stages = {"post_module": len(context), "upsample": len(latents)}  # steps up to there
+        offsets = decoder.layout.offsets
+        self._offsets = [offsets.get(module) for _, module in laid]
 
     def each(self, codes: Sequence[Tensor]) -> list[Tensor]:
         """Map codes, integers [K, T] of any T, to samples [hop_length * T] each; in one call."""
@@ -100,57 +100,50 @@ class CompiledDecoder:
         (wave,) = convolve(self._steps, [codes], ahead, rope=rope.contiguous())
         return wave.flatten(1)
 
-    def _add_quantizer(self, quantizer: DecodingQuantizer) -> None:
-        steps = [*quantizer.semantic_quantizer.steps, *quantizer.quantizer.steps]
-        self._add_lookup(steps)
-        module = quantizer.post_module
-        for layer in cast("Iterable[TransformerLayer]", module.layers):
-            self._add_attention(layer)
-            self._add_feed_forward(layer)
-        self._stages["post_module"] = len(self._steps)
-        norm: NativeNorm | None = _rms(module.norm)
-        for stage in quantizer.upsample:
-            longer, block = cast("nn.Sequential", stage)
-            self._add_transposed(cast("CausalConvTranspose1d", longer), norm=norm)
-            self._add_block(cast("ConvNeXtBlock", block))
-            norm = None
-        assert norm is None  # every codec lengthens its frames
-        self._stages["upsample"] = len(self._steps)
 
-    def _add_lookup(self, steps: Sequence[VectorQuantizer]) -> None:
-        """Add the sum of the codebooks' projections: one of all rows that a frame's codes have."""
-        books = NativeCodebooks([step.codebook.weight for step in steps])
-        for step, table in zip(steps, books.tables, strict=True):
-            step.codebook.weight = nn.Parameter(table, requires_grad=False)
-        weight = torch.cat([step.out_proj.weight for step in steps], dim=1)
-        biases = [step.out_proj.bias for step in steps if step.out_proj.bias is not None]
-        taps = NativeTaps(weight, torch.stack(biases).sum(0))
-        self._append(NativeConvolution(taps, first=books), steps[0])
+def _lay_context(quantizer: DecodingQuantizer) -> list[_Laid]:
+    """Lay out the codebooks and the transformer behind them, its last norm left out."""
+    books = [*quantizer.semantic_quantizer.steps, *quantizer.quantizer.steps]
+    tables = NativeCodebooks([book.codebook.weight for book in books])
+    for book, table in zip(books, tables.tables, strict=True):
+        book.codebook.weight = nn.Parameter(table, requires_grad=False)
+    # The sum of the codebooks' projections is one of all rows that a frame's codes have.
+    weight = torch.cat([book.out_proj.weight for book in books], dim=1)
+    biases = [book.out_proj.bias for book in books if book.out_proj.bias is not None]
+    taps = NativeTaps(weight, torch.stack(biases).sum(0))
+    laid: list[_Laid] = [(NativeConvolution(taps, first=tables), books[0])]
+    for layer in cast("Iterable[TransformerLayer]", quantizer.post_module.layers):
+        laid += [*_lay_attention(layer), _lay_feed_forward(layer)]
+    return laid
 
-    def _add_attention(self, layer: TransformerLayer) -> None:
-        attention, norm = layer.attention, _rms(layer.attention_norm)
-        window = NativeWindow(attention.wo.in_features // HEAD_DIM, attention.window)
-        inputs = _linear(attention.wqkv)
-        qkv = NativeConvolution(inputs, first=window, norm=norm, then=Then.ROTATED)
-        self._append(qkv, attention.wqkv)
-        out = _linear(attention.wo, layer.attention_layer_scale.gamma)
-        self._append(NativeConvolution(out, first=window, adds=2), attention)
 
-    def _add_feed_forward(self, layer: TransformerLayer) -> None:
-        inner = layer.feed_forward
-        both = NativeTaps(torch.cat([inner.w1.weight, inner.w3.weight]).unsqueeze(2))
-        _hand_over(inner.w1, both)
-        _hand_over(inner.w3, both)  # w1's lie beside them
-        step = NativeConvolution(
-            both,
-            norm=_rms(layer.ffn_norm),
-            then=Then.GATES,
-            narrow=_linear(inner.w2, layer.ffn_layer_scale.gamma),
-            adds=1,
-        )
-        self._append(step, inner)
+def _lay_attention(layer: TransformerLayer) -> list[_Laid]:
+    attention, norm = layer.attention, _rms(layer.attention_norm)
+    window = NativeWindow(attention.wo.in_features // HEAD_DIM, attention.window)
+    inputs = _linear(attention.wqkv)
+    qkv = NativeConvolution(inputs, first=window, norm=norm, then=Then.ROTATED)
+    out = _linear(attention.wo, layer.attention_layer_scale.gamma)
+    return [
+        (qkv, attention.wqkv),
+        (NativeConvolution(out, first=window, adds=2), attention),
+    ]
 
-    def _add_block(self, block: ConvNeXtBlock) -> None:
+
+def _lay_feed_forward(layer: TransformerLayer) -> _Laid:
+    inner = layer.feed_forward
+    both = NativeTaps(torch.cat([inner.w1.weight, inner.w3.weight]).unsqueeze(2))
+    _hand_over(inner.w1, both)
+    _hand_over(inner.w3, both)  # w1's lie beside them
+    narrow = _linear(inner.w2, layer.ffn_layer_scale.gamma)
+    norm = _rms(layer.ffn_norm)
+    return NativeConvolution(both, norm=norm, then=Then.GATES, narrow=narrow, adds=1), inner
+
+
+def _lay_upsample(quantizer: DecodingQuantizer) -> Iterator[_Laid]:
+    norm: NativeNorm | None = _rms(quantizer.post_module.norm)
+    for stage in quantizer.upsample:
+        longer, block = cast("tuple[CausalConvTranspose1d, ConvNeXtBlock]", stage)
+        yield _lay_transposed(longer, norm=norm)
         mixed = block.dwconv.conv
         assert mixed.bias is not None
         step = NativeConvolution(
@@ -161,49 +154,43 @@ class CompiledDecoder:
             narrow=_linear(block.pwconv2, block.gamma),
             adds=1,
         )
-        self._append(step, block.dwconv)
+        yield step, block.dwconv
+        norm = None
+    assert norm is None  # every codec lengthens its frames
 
-    def _add_wave(self, decoder: WaveDecoder) -> None:
-        first, *blocks, snake, last, _ = decoder.model
-        self._add(cast("CausalConv1d", first))
-        for block in cast("list[DecoderBlock]", blocks):
-            before, narrowing, *units = block.block
-            own = NativeSnake(cast("Snake", before).alpha)
-            self._add_transposed(cast("CausalConvTranspose1d", narrowing), first=own)
-            for unit in cast("list[ResidualUnit]", units):
-                self._add_unit(unit)
-        own = NativeSnake(cast("Snake", snake).alpha)
-        self._add(cast("CausalConv1d", last), first=own, then=Then.TANGENTS)
 
-    def _add(self, conv: CausalConv1d, **around: Any) -> None:
-        self._append(NativeConvolution(_taps(conv), **around), conv)
+def _lay_wave(decoder: WaveDecoder) -> Iterator[_Laid]:
+    first, *blocks, snake, last, _ = decoder.model
+    yield NativeConvolution(_taps(cast("CausalConv1d", first))), first
+    for block in cast("list[DecoderBlock]", blocks):
+        before, narrowing, *units = block.block
+        own = NativeSnake(cast("Snake", before).alpha)
+        yield _lay_transposed(cast("CausalConvTranspose1d", narrowing), first=own)
+        for unit in cast("list[ResidualUnit]", units):
+            first, wide, second, narrow = unit.layers
+            step = NativeConvolution(
+                _taps(wide),
+                first=NativeSnake(first.alpha),
+                then=Then.SNAKES,
+                second=NativeSnake(second.alpha),
+                narrow=_taps(narrow),
+                adds=1,
+            )
+            yield step, wide
+    own = NativeSnake(cast("Snake", snake).alpha)
+    yield NativeConvolution(_taps(cast("CausalConv1d", last)), first=own, then=Then.TANGENTS), last
 
-    def _add_unit(self, unit: ResidualUnit) -> None:
-        first, wide, second, narrow = unit.layers
-        step = NativeConvolution(
-            _taps(wide),
-            first=NativeSnake(first.alpha),
-            then=Then.SNAKES,
-            second=NativeSnake(second.alpha),
-            narrow=_taps(narrow),
-            adds=1,
-        )
-        self._append(step, wide)
 
-    def _add_transposed(self, conv: CausalConvTranspose1d, **before: Any) -> None:
-        """Add a transposed convolution as one whose outputs are each stride's columns in turn."""
-        inner, stride = conv.conv, conv.stride
-        assert inner.bias is not None
-        wide = _columns_of_strides(inner.weight, stride)
-        # The first form is let go before the last is made: this is the largest weight of all.
-        inner.weight = nn.Parameter(wide, requires_grad=False)
-        laid = NativeTaps(wide, inner.bias.repeat_interleave(stride))
-        _hand_over(inner, laid)
-        self._append(NativeConvolution(laid, stride=stride, **before), conv)
-
-    def _append(self, step: NativeConvolution, module: nn.Module) -> None:
-        self._steps.append(step)
-        self._modules.append(module)
+def _lay_transposed(conv: CausalConvTranspose1d, **before: Any) -> _Laid:
+    """Lay out a transposed convolution as one whose outputs are each stride's columns in turn."""
+    inner, stride = conv.conv, conv.stride
+    assert inner.bias is not None
+    wide = _columns_of_strides(inner.weight, stride)
+    # The first form is let go before the last is made: this is the largest weight of all.
+    inner.weight = nn.Parameter(wide, requires_grad=False)
+    laid = NativeTaps(wide, inner.bias.repeat_interleave(stride))
+    _hand_over(inner, laid)
+    return NativeConvolution(laid, stride=stride, **before), conv
 
 
 def compile_decoder(decoder: CodecDecoder) -> None:
@@ -237,11 +224,12 @@ def _rms(norm: RMSNorm) -> NativeNorm:
 
 def _linear(linear: nn.Linear, scale: Tensor | None = None) -> NativeTaps:
     """Return a linear map as a convolution of one tap, its outputs scaled."""
-    weight, bias = linear.weight.unsqueeze(2), linear.bias
+    weight: Tensor = linear.weight.unsqueeze(2)
+    bias: Tensor | None = linear.bias
     if scale is not None:
         weight = weight * scale[:, None, None]
-    scaled = bias if bias is None or scale is None else bias * scale
-    taps = NativeTaps(weight, scaled)
+        bias = None if bias is None else bias * scale
+    taps = NativeTaps(weight, bias)
     _hand_over(linear, taps)
     return taps
 

@@ -22,6 +22,8 @@ MODULE_WINDOW = 128  # code frames, before and after the quantizers
 
 Shapes = Mapping[str, tuple[int, ...]]
 FILE_NAME = "codec_config.json"
+_OWN, _ANY = object(), object()  # a whole number that no tensor shows; what does not matter
+_UNFIT = "it does not fit this model. Download the checkpoint again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +102,6 @@ def config_from_shapes(shapes: Shapes) -> CodecConfig:
         pre_module=sizes.transformer("quantizer.pre_module", MODULE_WINDOW),
         post_module=sizes.transformer("quantizer.post_module", MODULE_WINDOW),
     )
-    _check_hops(config)
-    return config
-
-
-def _check_hops(config: CodecConfig) -> None:
     decoded = math.prod(config.decoder_rates) * math.prod(config.upsample_factors)
     if config.hop_length != decoded:
         raise CheckpointError(
@@ -113,6 +110,7 @@ def _check_hops(config: CodecConfig) -> None:
             f"decoder gives {decoded} (rates {config.decoder_rates}, upsample "
             f"{config.upsample_factors}): one kernel in the codec file has a wrong shape."
         )
+    return config
 
 
 class _ShapeReader:
@@ -126,10 +124,7 @@ class _ShapeReader:
         shapes = [self._shapes[name] for name in names if name in self._shapes]
         votes = Counter(shape[axis] for shape in shapes if len(shape) > axis)
         if not votes:
-            raise CheckpointError(
-                f"The codec file has no valid {names[0]}; it does not fit this model. "
-                "Download the checkpoint again."
-            )
+            raise CheckpointError(f"The codec file has no valid {names[0]}; {_UNFIT}")
         size = votes.most_common(1)[0][0]
         if size < 1:
             raise CheckpointError(f"{names[0]} is empty in the codec file.")
@@ -146,8 +141,7 @@ class _ShapeReader:
             end += 1
         if end == first:
             raise CheckpointError(
-                f"The codec file has no tensor {patterns[0].format(first)}; it does not fit "
-                "this model. Download the checkpoint again."
+                f"The codec file has no tensor {patterns[0].format(first)}; {_UNFIT}"
             )
         return range(first, end)
 
@@ -172,12 +166,10 @@ class _ShapeReader:
         return tuple(self.most([weight.format(i)], axis=2) for i in self.count(weight, bias))
 
     def codebooks(self, prefix: str) -> list[str]:
-        """Return the names of a stack of quantizers' codebooks."""
         name = f"{prefix}.{{}}.codebook.weight"
         return [name.format(i) for i in self.count(name, f"{prefix}.{{}}.in_proj.bias")]
 
     def transformer(self, prefix: str, window: int) -> TransformerConfig:
-        """Return the sizes of the transformer behind `prefix`."""
         norms = [
             f"{prefix}.layers.{{}}.attention_norm.weight",
             f"{prefix}.layers.{{}}.ffn_norm.weight",
@@ -213,87 +205,76 @@ def apply_config_file(config: CodecConfig, checkpoint_dir: Path) -> CodecConfig:
         given = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read as JSON: {error}.") from error
-    return _ConfigFile(path, config).apply(given)
-
-
-class _ConfigFile:
-    """Walk the file's fields beside the config that the tensors gave."""
-
-    def __init__(self, path: Path, config: CodecConfig) -> None:
-        self._path, self._config = path, config
-
-    def apply(self, given: Any) -> CodecConfig:
-        config = self._config
-        blocks = len(config.encoder_strides)
+    blocks = len(config.encoder_strides)
+    expected = {
+        "sample_rate": _OWN,
         # The reference builds the transformers that this list names for the decoder and drops
         # them again, so what it says has no tensors to agree with.
-        top = self._fields(
-            given, "", also=("sample_rate", "quantizer", "decoder_transformer_layers"),
-            encoder_dim=config.encoder_dim,
-            encoder_rates=list(config.encoder_strides),
-            decoder_dim=config.decoder_dim,
-            decoder_rates=list(config.decoder_rates),
-            encoder_transformer_layers=[0] * (blocks - 1) + [config.encoder_transformer.num_layers],
-        )  # fmt: skip
-        quantizer = self._fields(
-            top.get("quantizer", {}), "quantizer.", also=("pre_module", "post_module"),
-            input_dim=config.latent_dim,
-            n_codebooks=config.num_residual_codebooks,
-            codebook_size=config.residual_codebook_size,
-            codebook_dim=config.codebook_dim,
-            semantic_codebook_size=config.semantic_codebook_size,
-            downsample_factor=list(config.downsample_factors),
-        )  # fmt: skip
-        return dataclasses.replace(
-            config,
-            sample_rate=self._positive(top, "", "sample_rate", config.sample_rate),
-            pre_module=self._transformer(quantizer, "pre_module", config.pre_module),
-            post_module=self._transformer(quantizer, "post_module", config.post_module),
-        )
+        "decoder_transformer_layers": _ANY,
+        "encoder_dim": config.encoder_dim,
+        "encoder_rates": list(config.encoder_strides),
+        "decoder_dim": config.decoder_dim,
+        "decoder_rates": list(config.decoder_rates),
+        "encoder_transformer_layers": [0] * (blocks - 1) + [config.encoder_transformer.num_layers],
+        "quantizer": {
+            "input_dim": config.latent_dim,
+            "n_codebooks": config.num_residual_codebooks,
+            "codebook_size": config.residual_codebook_size,
+            "codebook_dim": config.codebook_dim,
+            "semantic_codebook_size": config.semantic_codebook_size,
+            "downsample_factor": list(config.downsample_factors),
+            "pre_module": _module_fields(config.pre_module),
+            "post_module": _module_fields(config.post_module),
+        },
+    }
+    _check_fields(path, given, expected, "")
+    quantizer = given.get("quantizer", {})
 
-    def _transformer(
-        self, given: dict[str, Any], name: str, config: TransformerConfig
-    ) -> TransformerConfig:
-        at = f"quantizer.{name}."
-        module = self._fields(
-            given.get(name, {}), at, also=("window_size", "config"), input_dim=config.dim
-        )
-        self._fields(
-            module.get("config", {}), f"{at}config.",
-            n_layer=config.num_layers,
-            n_head=config.num_heads,
-            dim=config.dim,
-            intermediate_size=config.ffn_dim,
-            head_dim=HEAD_DIM,
-        )  # fmt: skip
-        window = self._positive(module, at, "window_size", config.window)
-        return dataclasses.replace(config, window=window)
+    def module(name: str, sizes: TransformerConfig) -> TransformerConfig:
+        window = quantizer.get(name, {}).get("window_size", sizes.window)
+        return dataclasses.replace(sizes, window=window)
 
-    def _fields(
-        self, given: Any, at: str, *, also: tuple[str, ...] = (), **derived: object
-    ) -> dict[str, Any]:
-        """Return `given` as a mapping after comparing each of its fields with the derived value."""
-        if not isinstance(given, dict):
-            raise CheckpointError(f"{self._path}: {at.rstrip('.') or 'the file'} is not an object.")
-        for field, value in given.items():
-            if field in also:
-                continue
-            if field not in derived:
-                raise CheckpointError(
-                    f"{self._path}: {at}{field} is not a known field; correct the file or "
-                    "remove it."
-                )
-            if value != derived[field]:
-                raise CheckpointError(
-                    f"{self._path}: {at}{field} is {value!r}, but the codec's tensors have "
-                    f"{derived[field]!r}; correct the file or remove it."
-                )
-        return given
+    return dataclasses.replace(
+        config,
+        sample_rate=given.get("sample_rate", config.sample_rate),
+        pre_module=module("pre_module", config.pre_module),
+        post_module=module("post_module", config.post_module),
+    )
 
-    def _positive(self, given: dict[str, Any], at: str, field: str, default: int) -> int:
-        value = given.get(field, default)
-        if type(value) is not int or value < 1:
+
+def _module_fields(sizes: TransformerConfig) -> dict[str, Any]:
+    return {
+        "input_dim": sizes.dim,
+        "window_size": _OWN,
+        "config": {
+            "n_layer": sizes.num_layers,
+            "n_head": sizes.num_heads,
+            "dim": sizes.dim,
+            "intermediate_size": sizes.ffn_dim,
+            "head_dim": HEAD_DIM,
+        },
+    }
+
+
+def _check_fields(path: Path, given: Any, expected: dict[str, Any], at: str) -> None:
+    """Compare each field that is given with the value that the tensors gave."""
+    if not isinstance(given, dict):
+        raise CheckpointError(f"{path}: {at.rstrip('.') or 'the file'} is not an object.")
+    for field, value in given.items():
+        wanted = expected.get(field)
+        if wanted is None:
             raise CheckpointError(
-                f"{self._path}: {at}{field} is {value!r}, not a whole number above 0."
+                f"{path}: {at}{field} is not a known field; correct the file or remove it."
             )
-        return value
+        if isinstance(wanted, dict):
+            _check_fields(path, value, wanted, f"{at}{field}.")
+        elif wanted is _OWN:
+            if type(value) is not int or value < 1:
+                raise CheckpointError(
+                    f"{path}: {at}{field} is {value!r}, not a whole number above 0."
+                )
+        elif wanted is not _ANY and value != wanted:
+            raise CheckpointError(
+                f"{path}: {at}{field} is {value!r}, but the codec's tensors have {wanted!r}; "
+                "correct the file or remove it."
+            )

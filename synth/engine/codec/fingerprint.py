@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import os
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -19,13 +19,10 @@ from synth.engine.codec.codec_file import (
     SOURCE_DIGEST_KEY,
     CodecFile,
     ConversionRecord,
-    open_codec,
     open_codec_file,
     record_path,
     stored_shapes,
-    write_record,
 )
-from synth.engine.codec.config import CodecConfig
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.errors import CheckpointError
 from synth.engine.loading.digests import file_sha256, remembered_digest, replace_file
@@ -36,10 +33,7 @@ PREPROCESSING_VERSION = 1
 
 
 def codec_fingerprint(
-    checkpoint_dir: Path,
-    precision: str = "float32",
-    *,
-    cache_dir: Path | None = None,
+    opened: CodecFile, precision: str = "float32", *, cache_dir: Path | None = None
 ) -> str:
     """Return what a voice's codes depend on besides its clip, as hexadecimal sha256.
 
@@ -50,25 +44,13 @@ def codec_fingerprint(
     Args:
         precision: that of the encoder, one of `PRECISIONS`.
         cache_dir: where the weights' digest is kept, so that a restart need not read them all.
-
-    Raises:
-        CheckpointError: the codec cannot be read.
     """
-    return fingerprint_of(open_codec(checkpoint_dir), precision, cache_dir=cache_dir)
-
-
-def fingerprint_of(
-    opened: CodecFile,
-    precision: str = "float32",
-    *,
-    cache_dir: Path | None = None,
-) -> str:
-    """Return `codec_fingerprint` of a codec file that is open already."""
     numbers = precision if precision == "tf32" else f"torch.{precision}"
-    weights = half_digest(opened, CodecEncoder, cache_dir=cache_dir)
-    return _sha256_of(
-        "encode", weights, numbers, str(PREPROCESSING_VERSION), _hidden_sizes(opened.config)
-    )
+    weights, sizes = half_digest(opened, CodecEncoder, cache_dir=cache_dir), opened.config
+    windows = (sizes.encoder_transformer.window, sizes.pre_module.window)
+    hidden = f"{sizes.sample_rate} {windows}"  # what no tensor shows
+    parts = ("encode", weights, numbers, str(PREPROCESSING_VERSION), hidden)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def half_digest(
@@ -97,25 +79,16 @@ def weights_digest(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _hidden_sizes(config: CodecConfig) -> str:
-    windows = (config.encoder_transformer.window, config.pre_module.window)
-    return f"{config.sample_rate} {windows}"
-
-
-def _sha256_of(*parts: str) -> str:
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
 @dataclass(frozen=True, slots=True)
 class ConvertResult:
-    """Hold what a conversion wrote; the fingerprint is that of encoding in float32."""
+    """Hold what a conversion wrote."""
 
     path: Path
     record: Path
     num_tensors: int
     num_bytes: int
     source_sha256: str
-    codec_fingerprint: str
+    codec_fingerprint: str  # of encoding in float32
 
 
 def convert_codec(checkpoint_dir: Path) -> ConvertResult:
@@ -133,9 +106,10 @@ def convert_codec(checkpoint_dir: Path) -> ConvertResult:
     before = source.stat()
     opened = open_codec_file(source)
     digest = file_sha256(source)
-    if _changed_since(source, before):
+    now = source.stat()
+    if (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
         raise CheckpointError(f"{source} changed while it was read; convert it again.")
-    fingerprint = fingerprint_of(opened)
+    fingerprint = codec_fingerprint(opened)
     metadata = {
         "format": "pt",
         SOURCE_DIGEST_KEY: digest,
@@ -144,22 +118,16 @@ def convert_codec(checkpoint_dir: Path) -> ConvertResult:
         "decoder_sha256": half_digest(opened, CodecDecoder),
     }
     tensors = _apart(opened.tensors)
+    record, written = record_path(target), ConversionRecord(
+        source.name, digest, before.st_size, before.st_mtime_ns, fingerprint
+    )  # fmt: skip
+    text = json.dumps(asdict(written), indent=2) + "\n"
     try:
         replace_file(target, lambda path: save_file(tensors, path, metadata=metadata))
-        write_record(
-            target,
-            ConversionRecord(source.name, digest, before.st_size, before.st_mtime_ns, fingerprint),
-        )
+        replace_file(record, lambda path: path.write_text(text, encoding="utf-8"))
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{target} cannot be written: {error}.") from error
-    return ConvertResult(
-        path=target,
-        record=record_path(target),
-        num_tensors=len(tensors),
-        num_bytes=target.stat().st_size,
-        source_sha256=digest,
-        codec_fingerprint=fingerprint,
-    )
+    return ConvertResult(target, record, len(tensors), target.stat().st_size, digest, fingerprint)
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -171,8 +139,3 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         apart[name] = tensor.clone() if storage in taken else tensor.contiguous()
         taken.add(storage)
     return apart
-
-
-def _changed_since(path: Path, before: os.stat_result) -> bool:
-    now = path.stat()
-    return (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns)

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +17,10 @@ from torch import Tensor, nn
 from synth.contract import CodesArray
 from synth.engine.codec.chunks import (
     MAX_PIECE_FRAMES,
-    Carried,
     Chunk,
-    CompiledLayers,
-    FrameRunner,
     StateLayout,
+    StreamState,
+    rope_of,
 )
 from synth.engine.codec.config import CodecConfig
 from synth.engine.codec.layers import group_by_length, pad_right
@@ -33,6 +34,10 @@ from synth.engine.codec.stages import (
 )
 from synth.engine.errors import InvalidSpecError, ReferenceAudioError
 
+if TYPE_CHECKING:
+    from synth.engine.codec.compiled import CompiledDecoder
+
+_NO_SAMPLES = "The reference audio has no samples; use a clip with speech."
 NOT_FINITE = "The reference audio contains values that are not finite; export the clip again."
 # 3 s of audio; a full-size encoder takes about 4 MB a frame. More at once is no faster: on a CPU
 # the tensors of many frames leave the heap and are mapped anew at each operation.
@@ -75,26 +80,56 @@ class _Half(nn.Module):
 
 
 class CodecDecoder(_Half):
-    """Hold the decoding half."""
+    """Hold the decoding half; `compiled` does its layers' work where it is set."""
+
+    compiled: CompiledDecoder | None = None
 
     def __init__(self, config: CodecConfig) -> None:
         super().__init__(config)
         self.quantizer = DecodingQuantizer(config)
         self.decoder = WaveDecoder(config)
 
-    @property
-    def compiled(self) -> CompiledLayers | None:
-        """Return what runs the layers in PyTorch's place, if anything does."""
-        return self.runner.compiled
-
-    @compiled.setter
-    def compiled(self, layers: CompiledLayers) -> None:
-        self.runner.compiled = layers
-
     @cached_property
-    def runner(self) -> FrameRunner:
-        """Return what runs the same weights frame by frame."""
-        return FrameRunner(self.quantizer, self.decoder)
+    def layout(self) -> StateLayout:
+        return StateLayout(self.modules())
+
+    def initial_state(self) -> StreamState:
+        return self.layout.initial(self.quantizer.post_module.norm.weight)
+
+    def run(self, codes: Tensor, state: StreamState, piece: int) -> tuple[Tensor, StreamState]:
+        """Return the samples of the next frames, and the state after them.
+
+        Args:
+            codes: int64 [B, K, n] on the model's device, n at least 1.
+            state: of these B streams; written over, so give a copy where it is still needed.
+            piece: frames that go through the layers at once.
+
+        Returns:
+            The samples [B, hop_length * n] in the model's dtype, and the new state.
+        """
+        length, waves = codes.shape[-1], []
+        for start, stop in pairwise([*range(0, length, piece), length]):
+            rope = rope_of(state, stop - start)
+            waves.append(self.advance(codes[..., start:stop], state.rows, state.frames, rope))
+            counts = tuple(count + stop - start for count in state.counts)
+            state = StreamState(state.rows, state.frames, counts)
+        return (waves[0] if len(waves) == 1 else torch.cat(waves, dim=-1)), state
+
+    def advance(self, codes: Tensor, rows: Tensor, frames: Tensor, rope: Tensor) -> Tensor:
+        """Return the samples of the next frames, and move a state's tensors on in place.
+
+        Args:
+            codes: int64 [B, K, n]; rows, frames: as in `StreamState`.
+            rope: rotary numbers of these frames, float32 [B, n, head_dim / 2, 2].
+        """
+        if self.compiled is not None:
+            wave = self.compiled.advance(codes, rows, frames, rope)
+        else:
+            chunk = Chunk(self.layout.views(rows), frames, rope)
+            latents = chunk.run(self.quantizer.post_module, self.quantizer.lookup(codes))
+            wave = chunk.run(self.decoder, chunk.run(self.quantizer.upsample, latents))[:, 0]
+        frames += codes.shape[-1]
+        return wave
 
     def check_codes(self, codes: Sequence[Tensor]) -> None:
         """Raise InvalidSpecError unless each is integers [K, T], none negative.
@@ -165,7 +200,7 @@ class CodecDecoder(_Half):
         batch = pad_right(moved, longest)
         if longest > limit:  # a matrix on its own, see `group_by_length`
             piece = min(limit, MAX_PIECE_FRAMES)
-            samples, _ = self.runner.run(batch, self.runner.initial_state(), piece)
+            samples, _ = self.run(batch, self.initial_state(), piece)
             return samples.float().unbind()
         wave: Tensor = self.decoder(self.quantizer(batch))
         return wave[:, 0].float().unbind()
@@ -180,9 +215,8 @@ class CodecEncoder(_Half):
         self.quantizer = EncodingQuantizer(config)
 
     @cached_property
-    def _runner(self) -> SampleRunner:
-        """Return what runs the same weights frame by frame."""
-        return SampleRunner(self.encoder, self.quantizer, self.config)
+    def _layout(self) -> StateLayout:
+        return StateLayout(self.modules())
 
     @torch.inference_mode()
     def encode(
@@ -204,7 +238,13 @@ class CodecEncoder(_Half):
         """
         frame_limit(max_batch_frames, PIECE_FRAMES)
         for waveform in waveforms:
-            _check_waveform(waveform)
+            if waveform.dim() != 1 or not waveform.is_floating_point():
+                raise ReferenceAudioError(
+                    f"A waveform to encode must be one axis of floats, not {waveform.dtype} of "
+                    f"shape {tuple(waveform.shape)}."
+                )
+            if waveform.shape[0] == 0:
+                raise ReferenceAudioError(_NO_SAMPLES)
         finite = [waveform.isfinite().all() for waveform in waveforms]
         frames = [-(-waveform.shape[0] // self.config.hop_length) for waveform in waveforms]
         codes: list[Tensor] = [torch.empty(0)] * len(frames)
@@ -223,55 +263,29 @@ class CodecEncoder(_Half):
         moved = [waveform.to(self.device, self.dtype) for waveform in waveforms]
         padded = pad_right(moved, -(-moved[0].shape[0] // hop) * hop)[:, None]
         if padded.shape[-1] > limit * hop:  # a waveform on its own, see `group_by_length`
-            return self._runner.run(padded, limit)
+            return self._encode_pieces(padded, limit)
         y: Tensor = self.quantizer(self.encoder(padded))
         return y
 
-
-def _check_waveform(waveform: Tensor) -> None:
-    if waveform.dim() != 1 or not waveform.is_floating_point():
-        raise ReferenceAudioError(
-            f"A waveform to encode must be one axis of floats, not {waveform.dtype} of shape "
-            f"{tuple(waveform.shape)}."
-        )
-    if waveform.shape[0] == 0:
-        raise ReferenceAudioError("The reference audio has no samples; use a clip with speech.")
-
-
-class SampleRunner:
-    """Run both stages of an encoder on some frames after others; it holds no state of any clip."""
-
-    def __init__(
-        self, encoder: WaveEncoder, quantizer: EncodingQuantizer, config: CodecConfig
-    ) -> None:
-        self._encoder, self._quantizer = encoder, quantizer
-        self._hop, self._rate = config.hop_length, math.prod(config.downsample_factors)
-        self._layout = StateLayout((*encoder.modules(), *quantizer.modules()))
-
-    def run(self, samples: Tensor, piece: int) -> Tensor:
-        """Return the codes, int64 [B, K, T], of clips that begin with their first sample.
-
-        Args:
-            samples: [B, 1, hop_length * T] in the model's dtype and on its device.
-            piece: frames that go through the layers at once.
-        """
-        frames = samples.shape[-1] // self._hop
+    def _encode_pieces(self, samples: Tensor, piece: int) -> Tensor:
+        """Return the codes [B, K, T] of samples [B, 1, hop_length * T], piece after piece."""
+        hop, rate = self.config.hop_length, math.prod(self.config.downsample_factors)
+        frames, device = samples.shape[-1] // hop, samples.device
         carried = self._layout.views(samples.new_zeros(samples.shape[0], self._layout.size))
-        codes = []
-        for start in range(0, frames, piece):
-            stop = min(start + piece, frames)
-            fine = self._chunk(carried, start * self._rate, stop * self._rate, samples.device)
-            latents = fine.run(self._encoder, samples[..., start * self._hop : stop * self._hop])
-            coarse = self._chunk(carried, start, stop, samples.device)
-            latents = coarse.run(self._quantizer.downsample, latents)
-            latents = coarse.run(self._quantizer.pre_module, latents)
-            codes.append(self._quantizer.choose(latents))
-        return torch.cat(codes, dim=-1)
 
-    @staticmethod
-    def _chunk(carried: Carried, start: int, stop: int, device: torch.device) -> Chunk:
-        positions = torch.full((1,), start, dtype=torch.int64, device=device)
-        return Chunk(carried, positions, ROPE_ROWS.rows(start, stop, device)[None])
+        def chunk(start: int, stop: int) -> Chunk:
+            positions = torch.full((1,), start, dtype=torch.int64, device=device)
+            return Chunk(carried, positions, ROPE_ROWS.rows(start, stop, device)[None])
+
+        codes = []
+        for start, stop in pairwise([*range(0, frames, piece), frames]):
+            part = samples[..., start * hop : stop * hop]
+            latents = chunk(start * rate, stop * rate).run(self.encoder, part)
+            coarse = chunk(start, stop)
+            for module in (self.quantizer.downsample, self.quantizer.pre_module):
+                latents = coarse.run(module, latents)
+            codes.append(self.quantizer.choose(latents))
+        return torch.cat(codes, dim=-1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -305,11 +319,7 @@ def encode_reference(
     mono = mono_waveform(waveform, encoder.device)
     resampled, name = resample_waveform(mono, sample_rate, encoder.config.sample_rate, resampler)
     (codes,) = encoder.encode([resampled])
-    return EncodedReference(
-        codes=codes.to("cpu", torch.int16).numpy(),
-        resampler_name=name,
-        num_samples=resampled.shape[0],
-    )
+    return EncodedReference(codes.to("cpu", torch.int16).numpy(), name, resampled.shape[0])
 
 
 def mono_waveform(waveform: Tensor | npt.NDArray[np.floating], device: torch.device) -> Tensor:
@@ -323,7 +333,7 @@ def mono_waveform(waveform: Tensor | npt.NDArray[np.floating], device: torch.dev
             f"{tensor.dtype} of shape {tuple(tensor.shape)}."
         )
     if tensor.numel() == 0:
-        raise ReferenceAudioError("The reference audio has no samples; use a clip with speech.")
+        raise ReferenceAudioError(_NO_SAMPLES)
     if tensor.dim() == 2 and tensor.shape[0] > MAX_CHANNELS:
         raise ReferenceAudioError(
             f"A reference waveform has channels first, at most {MAX_CHANNELS}; this one's shape is "

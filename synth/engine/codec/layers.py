@@ -45,7 +45,7 @@ class NormedConv1d(nn.Conv1d):
             bias = None if bias is None else bias.float()
             exact = F.conv1d(x.float(), self.weight.float(), bias, self.stride, 0, self.dilation)
             return exact.to(x.dtype)
-        return _convolve(self, x, bias, self.tf32)
+        return _convolve(self, x, bias)
 
 
 class NormedConvTranspose1d(nn.ConvTranspose1d):
@@ -61,28 +61,15 @@ class NormedConvTranspose1d(nn.ConvTranspose1d):
         """Map [B, in, T] to [B, out, (T - 1) * stride + kernel]; no other size can be had."""
         if output_size is not None:
             raise ValueError("the output's size follows from the input's")
-        return _convolve(self, x, self.bias, self.tf32)
+        return _convolve(self, x, self.bias)
 
 
-def _convolve(
-    conv: nn.Conv1d | nn.ConvTranspose1d, x: Tensor, bias: Tensor | None, tf32: bool
-) -> Tensor:
+def _convolve(conv: NormedConv1d | NormedConvTranspose1d, x: Tensor, bias: Tensor | None) -> Tensor:
     cudnn = torch.backends.cudnn
     return torch._convolution(
-        x,
-        conv.weight,
-        bias,
-        conv.stride,
-        (0,),
-        conv.dilation,
-        conv.transposed,
-        (0,),
-        conv.groups,
-        cudnn.benchmark,
-        cudnn.deterministic,
-        cudnn.enabled,
-        tf32,
-    )
+        x, conv.weight, bias, conv.stride, (0,), conv.dilation, conv.transposed, (0,), conv.groups,
+        cudnn.benchmark, cudnn.deterministic, cudnn.enabled, conv.tf32,
+    )  # fmt: skip
 
 
 class CausalConv1d(nn.Module):
@@ -205,29 +192,21 @@ class Snake(nn.Module):
             left: columns put before x's own, zeros or `context` [B, dim, left].
         """
         if self.inverse is None:
-            return self._plain(x, bias, left, context)
+            if bias is not None:
+                x = x + bias[:, None]
+            # In place on the one temporary: at full width this tensor is the codec's largest.
+            bump = (x * self.alpha).sin_()
+            bump.mul_(bump)
+            plain = torch.addcmul(x, bump, 1 / (self.alpha + 1e-9))
+            if context is not None:
+                return torch.cat([context, plain], dim=-1)
+            return F.pad(plain, (left, 0)) if left else plain
         kernels = importlib.import_module(KERNELS)
+        in_place, around = bias is not None and not left, {"left": left, "context": context}
         y: Tensor = kernels.snake(
-            x,
-            self.alpha,
-            self.inverse,
-            bias=bias,
-            left=left,
-            context=context,
-            in_place=bias is not None and not left,
+            x, self.alpha, self.inverse, bias=bias, in_place=in_place, **around
         )
         return y
-
-    def _plain(self, x: Tensor, bias: Tensor | None, left: int, context: Tensor | None) -> Tensor:
-        if bias is not None:
-            x = x + bias[:, None]
-        # In place on the one temporary: at full width this tensor is the codec's largest.
-        bump = (x * self.alpha).sin_()
-        bump.mul_(bump)
-        y = torch.addcmul(x, bump, 1 / (self.alpha + 1e-9))
-        if context is not None:
-            return torch.cat([context, y], dim=-1)
-        return F.pad(y, (left, 0)) if left else y
 
 
 class ResidualUnit(nn.Module):
@@ -272,5 +251,4 @@ class ResidualUnit(nn.Module):
 
 
 def residual_units(dim: int) -> list[nn.Module]:
-    """Return the three residual units of a block, with growing dilation."""
     return [ResidualUnit(dim, dilation) for dilation in RESIDUAL_DILATIONS]

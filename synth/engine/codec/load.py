@@ -23,7 +23,7 @@ from synth.engine.codec.layers import (
 )
 from synth.engine.codec.stages import VectorQuantizer
 from synth.engine.errors import InvalidSpecError
-from synth.engine.kernels import is_available
+from synth.engine.kernels import why_unavailable
 
 Module = TypeVar("Module", bound=nn.Module)
 Half = TypeVar("Half", CodecEncoder, CodecDecoder)
@@ -38,7 +38,7 @@ def wants_kernels(choice: str, device: torch.device | str) -> bool:
     if choice not in KERNEL_CHOICES:
         raise InvalidSpecError(f"{choice!r} is not a setting for kernels; use auto or off.")
     device = torch.device(device)
-    return choice == "auto" and device.type == "cuda" and is_available(device)
+    return choice == "auto" and device.type == "cuda" and why_unavailable(device) is None
 
 
 def use_kernels(half: Module) -> Module:
@@ -56,8 +56,7 @@ def uses_kernels(half: nn.Module) -> bool:
     """Return whether a half's Snakes are kernels, or compiled code on a CPU."""
     if isinstance(half, CodecDecoder) and half.compiled is not None:
         return True
-    snakes = [module for module in half.modules() if isinstance(module, Snake)]
-    return any(snake.inverse is not None for snake in snakes)
+    return any(isinstance(each, Snake) and each.inverse is not None for each in half.modules())
 
 
 def half_dtype(
@@ -149,11 +148,7 @@ load_encoder, load_decoder = partial(load_half, CodecEncoder), partial(load_half
 
 
 def prepare_half(half: Half, precision: str, *, kernels: str) -> Half:
-    """Let a half that holds its weights compute as is asked, and return it.
-
-    Raises:
-        InvalidSpecError: its device or its weights cannot take TF32, or `kernels` is unknown.
-    """
+    """Let a half that holds its weights compute as is asked; errors as for `load_half`."""
     if precision == "tf32":
         allow_tf32(half)
     if wants_kernels(kernels, half.device):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import enum
+import functools
 import math
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -28,8 +27,6 @@ MAX_FILTERS = 8
 # torchaudio keeps all taps of all phases, 15 GB for 44101 -> 44100 Hz; ours the non-zero ones.
 MAX_TORCHAUDIO_TAPS = 1 << 24
 _Resample = Callable[[Tensor], Tensor]
-_filters: OrderedDict[tuple[object, ...], _Resample] = OrderedDict()
-_filters_lock = threading.Lock()
 
 
 def reduced_rates(rate_in: int, rate_out: int) -> tuple[int, int, int]:
@@ -124,7 +121,7 @@ def resample_waveform(
     name = chosen_resampler(choice, rate_in, rate_out)
     if rate_in == rate_out or waveform.shape[0] == 0:
         return waveform, name
-    return _filter(name, rate_in, rate_out, waveform.device, waveform.dtype)(waveform), name
+    return resampling_filter(name, rate_in, rate_out, waveform.device)(waveform), name
 
 
 def chosen_resampler(choice: ResamplerChoice, rate_in: int, rate_out: int) -> str:
@@ -147,13 +144,6 @@ def chosen_resampler(choice: ResamplerChoice, rate_in: int, rate_out: int) -> st
     return "builtin"
 
 
-def usable_resamplers(rate_in: int, rate_out: int) -> list[ResamplerChoice]:
-    """Return the resamplers that can be forced here between these rates; ours always."""
-    if torchaudio_problem(rate_in, rate_out) is None:
-        return [ResamplerChoice.BUILTIN, ResamplerChoice.TORCHAUDIO]
-    return [ResamplerChoice.BUILTIN]
-
-
 def torchaudio_problem(rate_in: int, rate_out: int) -> str | None:
     """Return why torchaudio cannot resample between these rates here, or None where it can."""
     found = import_torchaudio()
@@ -165,22 +155,9 @@ def torchaudio_problem(rate_in: int, rate_out: int) -> str | None:
     return None
 
 
-def _filter(
-    name: str, rate_in: int, rate_out: int, device: torch.device, dtype: torch.dtype
-) -> _Resample:
-    """Return the filter between these rates, made once for each device and dtype."""
-    key = (name, rate_in, rate_out, device, dtype)
-    with _filters_lock:
-        kept = _filters.get(key)
-        if kept is None:
-            kept = _filters[key] = _make_filter(name, rate_in, rate_out, device)
-        _filters.move_to_end(key)
-        while len(_filters) > MAX_FILTERS:
-            _filters.popitem(last=False)
-        return kept
-
-
-def _make_filter(name: str, rate_in: int, rate_out: int, device: torch.device) -> _Resample:
+@functools.lru_cache(maxsize=MAX_FILTERS)
+def resampling_filter(name: str, rate_in: int, rate_out: int, device: torch.device) -> _Resample:
+    """Return the filter between these rates, kept for each device."""
     if name == "builtin":
         return SincFilter(rate_in, rate_out, device)
     torchaudio: Any = import_torchaudio().module

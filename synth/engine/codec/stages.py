@@ -243,53 +243,14 @@ class QuantizerStack(nn.Module):
         return [cast("VectorQuantizer", step) for step in self.quantizers]
 
 
-def semantic_stack(config: CodecConfig) -> QuantizerStack:
-    """Build the one semantic quantizer, row 0 of the codes."""
-    return QuantizerStack(1, config.latent_dim, config.codebook_dim, config.semantic_codebook_size)
-
-
-def residual_stack(config: CodecConfig) -> QuantizerStack:
-    """Build the residual quantizers, the rows after the first."""
-    return QuantizerStack(
-        config.num_residual_codebooks,
-        config.latent_dim,
-        config.codebook_dim,
-        config.residual_codebook_size,
+def _quantizers(config: CodecConfig) -> tuple[QuantizerStack, QuantizerStack]:
+    """Build the semantic quantizer, row 0 of the codes, and the residual ones, the other rows."""
+    sizes = (config.latent_dim, config.codebook_dim)
+    residual = config.num_residual_codebooks
+    return (
+        QuantizerStack(1, *sizes, config.semantic_codebook_size),
+        QuantizerStack(residual, *sizes, config.residual_codebook_size),
     )
-
-
-class EncoderBlock(nn.Module):
-    """Refine at one width, then double the width and shorten by `stride`."""
-
-    def __init__(self, dim: int, stride: int, *tail: nn.Module) -> None:
-        super().__init__()
-        widen = CausalConv1d(dim, 2 * dim, 2 * stride, stride=stride)
-        self.block = nn.Sequential(*residual_units(dim), Snake(dim), widen, *tail)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map [B, dim, T] to [B, 2 dim, T / stride]."""
-        y: Tensor = self.block(x)
-        return y
-
-
-class WaveEncoder(nn.Module):
-    """Map samples to latents, four for each frame of codes at full size."""
-
-    def __init__(self, config: CodecConfig) -> None:
-        super().__init__()
-        dim = config.encoder_dim
-        blocks: list[nn.Module] = [CausalConv1d(1, dim, 7)]
-        last = len(config.encoder_strides) - 1
-        for index, stride in enumerate(config.encoder_strides):
-            tail = [WindowedTransformer(config.encoder_transformer)] if index == last else []
-            blocks.append(EncoderBlock(dim, stride, *tail))
-            dim *= 2
-        self.block = nn.Sequential(*blocks, Snake(dim), CausalConv1d(dim, config.latent_dim, 3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map [B, 1, N] to [B, latent_dim, N / prod(strides)]."""
-        y: Tensor = self.block(x)
-        return y
 
 
 class EncodingQuantizer(nn.Module):
@@ -308,8 +269,7 @@ class EncodingQuantizer(nn.Module):
             )
         )
         self.pre_module = WindowedTransformer(config.pre_module)
-        self.semantic_quantizer = semantic_stack(config)
-        self.quantizer = residual_stack(config)
+        self.semantic_quantizer, self.quantizer = _quantizers(config)
 
     def forward(self, latents: Tensor) -> Tensor:
         """Map [B, latent_dim, S] to codes, int64 [B, K, T]."""
@@ -322,18 +282,49 @@ class EncodingQuantizer(nn.Module):
         return torch.cat((semantic_codes, residual_codes), dim=1)
 
 
-class DecoderBlock(nn.Module):
-    """Lengthen by `rate` and halve the width, then refine."""
+class Blocks(nn.Module):
+    """Run modules one after the other."""
 
-    def __init__(self, dim: int, rate: int) -> None:
+    def __init__(self, *modules: nn.Module) -> None:
         super().__init__()
-        narrow = CausalConvTranspose1d(dim, dim // 2, 2 * rate, stride=rate)
-        self.block = nn.Sequential(Snake(dim), narrow, *residual_units(dim // 2))
+        self.block = nn.Sequential(*modules)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map [B, dim, T] to [B, dim / 2, T * rate]."""
         y: Tensor = self.block(x)
         return y
+
+
+class EncoderBlock(Blocks):
+    """Refine at one width, then double the width and shorten by `stride`.
+
+    It maps [B, dim, T] to [B, 2 dim, T / stride].
+    """
+
+    def __init__(self, dim: int, stride: int, *tail: nn.Module) -> None:
+        widen = CausalConv1d(dim, 2 * dim, 2 * stride, stride=stride)
+        super().__init__(*residual_units(dim), Snake(dim), widen, *tail)
+
+
+class WaveEncoder(Blocks):
+    """Map samples [B, 1, N] to latents [B, latent_dim, N / prod(strides)]."""
+
+    def __init__(self, config: CodecConfig) -> None:
+        dim = config.encoder_dim
+        blocks: list[nn.Module] = [CausalConv1d(1, dim, 7)]
+        last = len(config.encoder_strides) - 1
+        for index, stride in enumerate(config.encoder_strides):
+            tail = [WindowedTransformer(config.encoder_transformer)] if index == last else []
+            blocks.append(EncoderBlock(dim, stride, *tail))
+            dim *= 2
+        super().__init__(*blocks, Snake(dim), CausalConv1d(dim, config.latent_dim, 3))
+
+
+class DecoderBlock(Blocks):
+    """Lengthen by `rate`, halve the width and refine: [B, dim, T] to [B, dim / 2, T * rate]."""
+
+    def __init__(self, dim: int, rate: int) -> None:
+        narrow = CausalConvTranspose1d(dim, dim // 2, 2 * rate, stride=rate)
+        super().__init__(Snake(dim), narrow, *residual_units(dim // 2))
 
 
 class WaveDecoder(nn.Module):
@@ -360,8 +351,7 @@ class DecodingQuantizer(nn.Module):
     def __init__(self, config: CodecConfig) -> None:
         super().__init__()
         dim = config.latent_dim
-        self.semantic_quantizer = semantic_stack(config)
-        self.quantizer = residual_stack(config)
+        self.semantic_quantizer, self.quantizer = _quantizers(config)
         self.post_module = WindowedTransformer(config.post_module)
         self.upsample = nn.Sequential(
             *(

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import takewhile
 
 import torch
 from torch import Tensor
@@ -23,6 +23,10 @@ from synth.engine.errors import InvalidSpecError
 WARM_UP_RUNS = 2  # compile kernels, take the libraries' workspaces
 
 Work = Callable[[], None]
+# What turns work into its replay. The work reads and writes tensors that stay where they are as
+# long as the replay is used, and neither waits for the device nor looks at its numbers; doing it
+# may be part of recording it. Replays follow one another on one stream.
+Capture = Callable[[Work], Work]
 logger = logging.getLogger(__name__)
 STREAMS = (1, 2, 4, 8)
 # Of all streams of a chunk together: more frames take the device longer than launching them.
@@ -30,23 +34,6 @@ MOST_FRAMES = 64
 MOST_PIECES = 6  # that a chunk of another length is cut into before it is decoded eagerly
 MAX_FIRST = 4  # frames, 0.19 s: the first sound waits for all of them
 MAX_LARGEST = 256  # frames, 12 s; larger ones gain nothing and wait long
-
-
-class Capture(Protocol):
-    """Turn work into its replay.
-
-    The work reads and writes tensors that stay where they are as long as the replay is used, and
-    neither waits for the device nor looks at its numbers. Replays follow one another on one stream.
-    """
-
-    def __call__(self, work: Work) -> Work:
-        """Return what does the work again; doing it may be part of recording it."""
-        ...
-
-
-def keep_eager(work: Work) -> Work:
-    """Return the work itself, for devices without graphs and for tests."""
-    return work
 
 
 class CudaCapture:
@@ -87,7 +74,7 @@ def graph_bytes(config: CodecConfig, dtype: torch.dtype, frame_bytes: int) -> in
         frame_bytes: the working memory of one frame; the recordings share that of the largest.
     """
     with torch.device("meta"):
-        numbers = CodecDecoder(config).runner.layout.size
+        numbers = CodecDecoder(config).layout.size
     states = STREAMS[-1] * numbers * dtype.itemsize
     return states + MOST_FRAMES * frame_bytes + MAX_KEPT_POSITIONS * HEAD_DIM * 4
 
@@ -120,7 +107,7 @@ class StreamGraphs:
         with torch.inference_mode():
             # The whole table: a longer one made later would be another tensor.
             self._rope = ROPE_ROWS.rows(0, MAX_KEPT_POSITIONS, decoder.device)
-            first = decoder.runner.initial_state()
+            first = decoder.initial_state()
             self._rows = first.rows.repeat(STREAMS[-1], 1)
             self._frames = first.frames.repeat(STREAMS[-1])
 
@@ -170,12 +157,16 @@ class StreamGraphs:
         pieces, stop = self._pieces(length), max(state.counts[0] for state in states) + length
         if not pieces or stop > MAX_KEPT_POSITIONS or count > self.most_streams(length):
             return None
-        self._put(states)
+        for row, state in enumerate(states):
+            self._rows[row].copy_(state.rows[0])
+            self._frames[row].copy_(state.frames[0])
+        self._frames[count:].zero_()  # rows without a stream start anew
         waves, start = [], 0
         for size in pieces:
-            recorded = self._find(size, count)
-            for row, matrix in zip(recorded.codes, codes, strict=False):
-                row.copy_(matrix[:, start : start + size], non_blocking=True)
+            streams = min(b for n, b in self._recorded if n == size and b >= count)
+            recorded = self._recorded[size, streams]
+            for target, matrix in zip(recorded.codes, codes, strict=False):
+                target.copy_(matrix[:, start : start + size], non_blocking=True)
             recorded.replay()
             waves.append(recorded.wave[:count].clone())
             start += size
@@ -188,7 +179,7 @@ class StreamGraphs:
 
     def _record(self, frames: int, streams: int, capture: Capture) -> _Recorded:
         # Everything that the work touches is bound here: a replay would not see it exchanged.
-        config, runner, table = self.decoder.config, self.decoder.runner, self._rope
+        decoder, config, table = self.decoder, self.decoder.config, self._rope
         rows, counts = self._rows[:streams], self._frames[:streams]
         codes = torch.zeros(
             streams, config.num_codebooks, frames, dtype=torch.int64, device=rows.device
@@ -196,22 +187,10 @@ class StreamGraphs:
         wave = torch.empty(streams, config.hop_length * frames, device=rows.device)
 
         def work() -> None:
-            wave.copy_(runner.advance(codes, rows, counts, rope_at(table, counts, frames)))
+            wave.copy_(decoder.advance(codes, rows, counts, rope_at(table, counts, frames)))
 
         counts.zero_()
         return _Recorded(codes, wave, capture(work))
-
-    def _put(self, states: Sequence[StreamState]) -> None:
-        """Copy the states into the recordings' own; rows without a stream start anew."""
-        for row, state in enumerate(states):
-            self._rows[row].copy_(state.rows[0])
-            self._frames[row].copy_(state.frames[0])
-        self._frames[len(states) :].zero_()
-
-    def _find(self, frames: int, count: int) -> _Recorded:
-        """Return the smallest recording of so many frames that takes `count` streams."""
-        streams = min(b for n, b in self._recorded if n == frames and b >= count)
-        return self._recorded[frames, streams]
 
     def _pieces(self, frames: int) -> list[int]:
         """Return the recorded sizes that `frames` is cut into, largest first; none if too many."""
@@ -235,7 +214,6 @@ class ChunkSchedule:
     largest: int = 32
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense as a schedule."""
         if not 1 <= self.first <= MAX_FIRST:
             raise InvalidSpecError(
                 f"The first chunk must have 1 to {MAX_FIRST} frames, not {self.first}."
@@ -255,12 +233,7 @@ class ChunkSchedule:
 
     def distinct_sizes(self) -> tuple[int, ...]:
         """Return every size that a chunk can have, but for the last of a stream."""
-        found: list[int] = []
-        for size in self.sizes():
-            if size in found:
-                break
-            found.append(size)
-        return tuple(found)
+        return (*takewhile(lambda size: size < self.largest, self.sizes()), self.largest)
 
     def split(self, num_frames: int) -> Iterator[int]:
         """Yield the frames of the chunks that `num_frames` frames are cut into; the last may be
@@ -282,7 +255,7 @@ class CodecStream:
     def __init__(self, decoder: CodecDecoder) -> None:
         self.decoder = decoder
         with torch.inference_mode():
-            self._state = decoder.runner.initial_state()
+            self._state = decoder.initial_state()
 
     @property
     def num_frames(self) -> int:
@@ -293,7 +266,6 @@ class CodecStream:
         return self._state
 
     def rewind(self, mark: StreamState) -> None:
-        """Go back to where the stream was at a mark of its own."""
         self._state = mark
 
     def decode(self, codes: Tensor) -> Tensor:
@@ -329,7 +301,12 @@ def decode_streams(
     """
     if not streams and not codes:
         return []
-    _check_streams(streams, codes)
+    if len(streams) != len(codes):
+        raise ValueError(f"{len(streams)} streams were given {len(codes)} chunks")
+    if len({id(stream) for stream in streams}) < len(streams):
+        raise ValueError("a stream was given twice: its chunks must follow one another")
+    if any(stream.decoder is not streams[0].decoder for stream in streams):
+        raise ValueError("the streams are of different decoders")
     decoder = streams[0].decoder
     limit = frame_limit(max_batch_frames, default_batch_frames(decoder.device.type))
     decoder.check_codes(codes)
@@ -338,30 +315,17 @@ def decode_streams(
     for group in _equal_lengths([matrix.shape[1] for matrix in codes], limit, graphs):
         chunks, before = [codes[index] for index in group], [states[index] for index in group]
         done = graphs.run(chunks, before) if graphs else None
-        wave, after = done or _run(decoder, chunks, before, limit)
+        if done is None:
+            batch = torch.stack([chunk.to(decoder.device, torch.int64) for chunk in chunks])
+            piece = min(MAX_PIECE_FRAMES, max(1, limit // len(chunks)))
+            samples, together = decoder.run(batch, join(before), piece)
+            done = samples.float(), together.split()
+        wave, after = done
         for index, samples, state in zip(group, wave, after, strict=True):
             audio[index], states[index] = samples, state
-    _advance(streams, states)
+    for stream, state in zip(streams, states, strict=True):
+        stream._state = state
     return audio
-
-
-def _run(
-    decoder: CodecDecoder, chunks: Sequence[Tensor], states: Sequence[StreamState], limit: int
-) -> tuple[Tensor, list[StreamState]]:
-    """Return the samples [B, N] of equally long chunks, and the states after them."""
-    batch = torch.stack([chunk.to(decoder.device, torch.int64) for chunk in chunks])
-    piece = min(MAX_PIECE_FRAMES, max(1, limit // len(chunks)))
-    wave, after = decoder.runner.run(batch, join(states), piece)
-    return wave.float(), after.split()
-
-
-def _check_streams(streams: Sequence[CodecStream], codes: Sequence[Tensor]) -> None:
-    if len(streams) != len(codes):
-        raise ValueError(f"{len(streams)} streams were given {len(codes)} chunks")
-    if len({id(stream) for stream in streams}) < len(streams):
-        raise ValueError("a stream was given twice: its chunks must follow one another")
-    if any(stream.decoder is not streams[0].decoder for stream in streams):
-        raise ValueError("the streams are of different decoders")
 
 
 def _equal_lengths(
@@ -381,8 +345,3 @@ def _equal_lengths(
             most = min(limit, graphs.most_streams(length) or limit) if graphs else limit
             for start in range(0, len(group), most):
                 yield group[start : start + most]
-
-
-def _advance(streams: Sequence[CodecStream], states: Sequence[StreamState]) -> None:
-    for stream, state in zip(streams, states, strict=True):
-        stream._state = state

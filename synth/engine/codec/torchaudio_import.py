@@ -60,8 +60,7 @@ def import_torchaudio() -> TorchaudioImport:
 @functools.cache
 def _import_once() -> TorchaudioImport:
     found = _try_import()
-    level = logging.DEBUG if found.problem is None else logging.INFO
-    logger.log(level, "resampling: %s", found)
+    logger.log(logging.INFO if found.problem else logging.DEBUG, "resampling: %s", found)
     return found
 
 

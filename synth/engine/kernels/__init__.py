@@ -1,8 +1,103 @@
-"""Triton kernels of a decode step, each beside the plain torch form that specifies it.
+"""Triton kernels of a decode step and of the codec, and where they can run.
 
-Nothing here imports triton: a module with kernels is imported only where `is_available` says yes.
+Nothing here imports triton: modules with kernels are imported only where `why_unavailable` is None.
+What each computes is specified in plain torch by `lab.gpu_check.torch_forms`.
 """
 
-from synth.engine.kernels.launch import is_available, why_unavailable
+from __future__ import annotations
 
-__all__ = ["is_available", "why_unavailable"]
+import functools
+import importlib.util
+import os
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from pathlib import Path
+
+import torch
+
+_MIN_CAPABILITY = (8, 0)  # the first with bfloat16
+_COMPILE_SECONDS = 60  # it takes a tenth of one
+# What Triton compiles at its first start: a Python extension that asks the driver for kernels.
+_EXTENSION = """\
+#include <stdbool.h>
+#include <stdio.h>
+#include <dlfcn.h>
+#include <Python.h>
+PyObject *launch(PyObject *self, PyObject *args) { return PyLong_FromLong(printf("")); }
+"""
+
+
+def why_unavailable(device: torch.device | None = None) -> str | None:
+    """Return why kernels cannot run on a device, as a sentence, or None if they can.
+
+    No device means the first of CUDA, else the CPU.
+
+    On a CPU they run only in Triton's interpreter, some 10,000 times slower than compiled: for
+    tests, never for serving.
+    """
+    if device is None:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed; it comes with the CUDA build of PyTorch."
+    if device.type == "cpu":
+        return None if is_interpreted() else "Triton kernels need a CUDA device."
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return f"Triton kernels need a CUDA device, not {device.type}."
+    if is_interpreted():
+        return "TRITON_INTERPRET is set, so kernels would be interpreted; unset it to use them."
+    found = torch.cuda.get_device_capability(device)
+    if found < _MIN_CAPABILITY:
+        version = ".".join(map(str, found))
+        return f"Triton kernels need compute capability 8.0, but this device has {version}."
+    return why_nothing_compiles()
+
+
+@functools.cache
+def why_nothing_compiles() -> str | None:
+    """Return why Triton cannot compile its launchers here, as a sentence, or None if it can.
+
+    It does so at a first start, and again whenever its cache was emptied. A small extension is
+    compiled as Triton does: by CC, gcc or clang, with the headers of this Python.
+    """
+    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        return "Triton finds no C compiler; run apt-get install gcc libc6-dev, or set CC."
+    scheme = sysconfig.get_default_scheme()  # the headers that Triton takes are those of another
+    scheme = "posix_prefix" if scheme == "posix_local" else scheme
+    headers = sysconfig.get_paths(scheme=scheme)["include"]
+    with tempfile.TemporaryDirectory(prefix="ttsweb-launcher-") as folder:
+        source = Path(folder) / "launcher.c"
+        source.write_text(_EXTENSION, encoding="ascii")
+        command = [compiler, str(source), "-shared", "-fPIC", "-o", f"{folder}/launcher.so"]
+        try:
+            done = subprocess.run(
+                [*command, f"-I{headers}"],
+                capture_output=True,
+                text=True,
+                timeout=_COMPILE_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return (
+                f"Triton's C compiler {compiler} cannot be run ({error}); run apt-get install gcc."
+            )
+    if done.returncode == 0:
+        return None
+    if "Python.h" in done.stderr:
+        return (
+            f"Triton finds no Python.h in {headers}; run apt-get install "
+            "python3-dev, or use a Python that includes its headers."
+        )
+    lines = [line for line in done.stderr.splitlines() if "error" in line.lower()]
+    reason = lines[0][:300] if lines else f"it ended with code {done.returncode}"
+    return f"Triton's C compiler {compiler} fails ({reason}); run apt-get install gcc libc6-dev."
+
+
+def is_interpreted() -> bool:
+    """Say whether kernels that are imported now run in Triton's interpreter.
+
+    Triton decides this once, when a kernel is defined.
+    """
+    return os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "yes", "on", "y")

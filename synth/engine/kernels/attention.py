@@ -8,10 +8,7 @@ Nothing behind a stream's position is read, whatever is there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
-import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -23,26 +20,6 @@ _MERGED_POSITIONS = 2048  # whose splits are added as one sum; fixed, so that ev
 _USUAL_POSITIONS = 1200  # of a stream: a voice's prefix, a text and half of its speech
 _MULTIPROCESSORS = 132  # of an H100 or H200
 _LOG2_E = 1.4426950408889634
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Parts:
-    """Hold what splits leave to be merged, all float32; what no split has written is not read.
-
-    `mixed` [B, H, N, D], sums of values by shares; `peaks` [B, H, N], the largest score, times
-    log2(e); `weights` [B, H, N], sums of the shares, which are 2 ** (score - peak).
-    """
-
-    mixed: Tensor
-    peaks: Tensor
-    weights: Tensor
-
-    @classmethod
-    def allocate(cls, q: Tensor, num_splits: int) -> Parts:
-        shape = (*q.shape[:2], num_splits)
-        peaks, weights = torch.empty(2, *shape, device=q.device, dtype=torch.float32)
-        mixed = torch.empty(*shape, q.shape[2], device=q.device, dtype=torch.float32)
-        return cls(mixed, peaks, weights)
 
 
 def split_for(batch: int, kv_heads: int) -> int:
@@ -90,141 +67,35 @@ def step_attention(
     batch, width = qkv.shape
     _, kv_heads, length, head_dim = keys.shape
     heads = width // head_dim - 2 * kv_heads
-    q = qkv.view(batch, -1, head_dim)[:, :heads]
-    _check_cache(q, keys, values)
+    assert keys.shape == values.shape and keys.stride() == values.stride()
+    assert keys.dtype == values.dtype and keys.dtype in (qkv.dtype, torch.float32)
+    assert qkv.stride(-1) == keys.stride(-1) == 1
     assert width == (heads + 2 * kv_heads) * head_dim and heads % kv_heads == 0
-    assert head_dim % 2 == 0 and split % _block_positions(keys) == 0
+    block = _BLOCK_BYTES // keys.element_size()
+    assert head_dim % 2 == 0 and split % block == 0
     assert rope.is_contiguous() and (weight is None or weight.is_contiguous())
     assert position.shape == (batch,) and position.is_contiguous()
-    parts = Parts.allocate(q, triton.cdiv(length, split))
-    _step_splits[(kv_heads, batch, triton.cdiv(length, split))](
-        qkv, rope, weight, keys, values, position, parts.mixed, parts.peaks, parts.weights,
-        head_dim**-0.5 * _LOG2_E, eps, length, parts.peaks.shape[2], qkv.stride(0),
-        *keys.stride()[:3], HEADS=heads, GROUP=heads // kv_heads,
+    # What splits leave to be merged, float32; what no split has written is not read: sums of values
+    # by shares; the largest score, times log2(e), and the sums of the shares, 2 ** (score - peak).
+    shape = (batch, heads, triton.cdiv(length, split))
+    mixed = qkv.new_empty(*shape, head_dim, dtype=torch.float32)
+    peaks, weights = qkv.new_empty(2, *shape, dtype=torch.float32)
+    _step_splits[(kv_heads, batch, shape[2])](
+        qkv, rope, weight, keys, values, position, mixed, peaks, weights,
+        head_dim**-0.5 * _LOG2_E, eps, length, shape[2], qkv.stride(0), *keys.stride()[:3],
+        HEADS=heads, GROUP=heads // kv_heads,
         ROWS=max(triton.next_power_of_2(heads // kv_heads), 16), HEAD_DIM=head_dim,
-        WIDTH=max(triton.next_power_of_2(head_dim), 16), SPLIT=split, BLOCK=_block_positions(keys),
-        WIDE=_needs_wide_products(keys), num_warps=4, num_stages=3,
+        WIDTH=max(triton.next_power_of_2(head_dim), 16), SPLIT=split, BLOCK=block,
+        # Triton's interpreter has no products of 16 bits.
+        WIDE=keys.dtype == torch.float32 or not keys.is_cuda, num_warps=4, num_stages=3,
     )  # fmt: skip
-    return _merge_splits(q, position, parts, length, split=split)
-
-
-def write_heads_torch(
-    qkv: Tensor,
-    rope: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    position: Tensor | int,
-    *,
-    weight: Tensor | None = None,
-    eps: float = 0.0,
-    span: int = 1,
-) -> Tensor:
-    """Return the queries [B * span, H, D]; write keys and values into one layer's cache.
-
-    A row of qkv [B * span, (H + 2 * KV) * D] holds a position's query heads, then its key heads,
-    then its value heads. Rows come stream by stream, `span` consecutive positions of each.
-
-    Args:
-        rope: the table of all positions, float32 [S or more, D / 2, 2], of cos and sin.
-        keys, values: [B, KV, S, D]; written in place.
-        position: of each stream's first row: int64 [B], or one number for all. A position beyond
-            S - 1 is taken as S - 1.
-        weight: of the norm of every query and key head, [H + KV, D], multiplied before the cast;
-            None means no norm.
-    """
-    streams, kv_heads, positions, head_dim = keys.shape
-    heads = qkv.view(streams, span, -1, head_dim)
-    rotated = heads.shape[2] - kv_heads
-    both, v = heads[:, :, :rotated], heads[:, :, rotated:]
-    if weight is not None:
-        wide = F.rms_norm(both.float(), (head_dim,), None, eps) * weight.float()
-        both = wide.to(qkv.dtype)
-    first = torch.as_tensor(position, device=qkv.device).expand(streams)
-    at = first[:, None] + torch.arange(span, device=qkv.device)
-    at = at.clamp(max=positions - 1)
-    cos, sin = rope[at].unsqueeze(2).unbind(-1)  # [B, span, 1, D / 2]
-    even, odd = both.float().view(*both.shape[:-1], -1, 2).unbind(-1)
-    turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
-    both = turned.flatten(-2).to(qkv.dtype)
-    stream = torch.arange(streams, device=qkv.device)[:, None]
-    keys[stream, :, at] = both[:, :, -kv_heads:].to(keys.dtype)
-    values[stream, :, at] = v.to(values.dtype)
-    return both[:, :, :-kv_heads].flatten(0, 1)
-
-
-def step_attention_torch(
-    qkv: Tensor,
-    rope: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    position: Tensor,
-    *,
-    weight: Tensor | None = None,
-    eps: float = 0.0,
-    split: int = SPLIT_POSITIONS,
-) -> Tensor:
-    q = write_heads_torch(qkv, rope, keys, values, position, weight=weight, eps=eps)
-    return decode_attention_torch(q, keys, values, position, split=split)
-
-
-def decode_attention_torch(
-    q: Tensor, keys: Tensor, values: Tensor, position: Tensor, *, split: int = SPLIT_POSITIONS
-) -> Tensor:
-    """Attend with each stream's query up to and with its position, all in float32 to one cast.
-
-    The positions are written already; other arguments as for `step_attention`.
-    """
-    batch, heads, head_dim = q.shape
-    length = keys.shape[2]
-    last = position.clamp(max=length - 1)
-    seen = torch.arange(length, device=q.device) <= last[:, None]
-    grouped = (q.float() * head_dim**-0.5).view(batch, keys.shape[1], -1, head_dim)
-    scores = grouped @ keys.float().transpose(-1, -2)
-    scores = scores.masked_fill(~seen[:, None, None], float("-inf"))
-    kept = values.float().masked_fill(~seen[:, None, :, None], 0.0)
-    tops, sums, mixed = [], [], []
-    for start in range(0, length, split):
-        part = scores[..., start : start + split]
-        top = part.amax(-1, keepdim=True)
-        shares = (part - top.clamp(min=torch.finfo(torch.float32).min)).exp()
-        tops.append(top)
-        sums.append(shares.sum(-1, keepdim=True))
-        mixed.append(shares @ kept[:, :, start : start + split])
-    peak = torch.stack(tops).amax(0)
-    factors = [(top - peak).exp() for top in tops]
-    total = sum(m * f for m, f in zip(mixed, factors, strict=True))
-    weight = sum(s * f for s, f in zip(sums, factors, strict=True))
-    out: Tensor = total / weight
-    return out.to(q.dtype).view(batch, heads * head_dim)
-
-
-def _merge_splits(q: Tensor, position: Tensor, parts: Parts, length: int, *, split: int) -> Tensor:
-    """Return what the parts come to, [B, H * D] in q's dtype, added in their order."""
-    batch, heads, head_dim = q.shape
-    out = torch.empty(batch, heads * head_dim, device=q.device, dtype=q.dtype)
+    out = qkv.new_empty(batch, heads * head_dim)
     _merge_kernel[(heads, batch)](
-        parts.mixed, parts.peaks, parts.weights, position, out, length, parts.peaks.shape[2],
+        mixed, peaks, weights, position, out, length, shape[2],
         HEADS=heads, HEAD_DIM=head_dim, WIDTH=triton.next_power_of_2(head_dim), SPLIT=split,
         CHUNK=triton.next_power_of_2(triton.cdiv(_MERGED_POSITIONS, split)), num_warps=4,
     )  # fmt: skip
     return out
-
-
-def _check_cache(q: Tensor, keys: Tensor, values: Tensor) -> None:
-    """Stop a call whose layout the kernels do not read."""
-    assert keys.shape == values.shape and keys.stride() == values.stride()
-    assert keys.dtype == values.dtype and keys.dtype in (q.dtype, torch.float32)
-    assert q.shape[-1] == keys.shape[-1] and q.stride(-1) == keys.stride(-1) == 1
-
-
-def _block_positions(keys: Tensor) -> int:
-    """Return how many positions of a cache a program holds at once."""
-    return _BLOCK_BYTES // keys.element_size()
-
-
-def _needs_wide_products(keys: Tensor) -> bool:
-    """Say whether products must be of float32: Triton's interpreter has none of 16 bits."""
-    return keys.dtype == torch.float32 or not keys.is_cuda
 
 
 @triton.jit

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from synth.engine.kernels.attention import split_for, step_attention, write_heads_torch
+from synth.engine.kernels.attention import split_for, step_attention
 from synth.engine.kernels.gemv import FEW_ROWS, MAX_ROWS, gemv, gemv_parts
 from synth.engine.kernels.rowwise import add_rms_norm, embed_columns, rms_norm, swiglu
 from synth.engine.kernels.sampler import DrawInputs, TokenRows, draw_codes, draw_tokens
@@ -29,26 +29,6 @@ if TYPE_CHECKING:
     from synth.engine.model.layers import Block
 
 _MOST_POSITIONS = 32  # of a frame; all of them are in one program's hands
-
-
-def frame_attention_torch(
-    q: Tensor, keys: Tensor, values: Tensor, position: int, *, span: int = 1
-) -> Tensor:
-    """Attend with each query [B * span, H, D] over its frame's positions up to its own.
-
-    Scores, shares and the result are rounded to q's dtype one after the other, as the weights were
-    trained; arguments as for `step_frame`.
-    """
-    rows, heads, head_dim = q.shape
-    streams, kv_heads, _, _ = keys.shape
-    grouped = q.view(streams, span, kv_heads, -1, head_dim)
-    mixed = torch.empty_like(grouped)
-    for nth in range(span):
-        upto = position + nth + 1
-        wide = grouped[:, nth].to(keys.dtype)
-        scores = (wide @ keys[:, :, :upto].transpose(-1, -2)).to(q.dtype) * head_dim**-0.5
-        mixed[:, nth] = scores.softmax(-1).to(keys.dtype) @ values[:, :, :upto]
-    return mixed.view(rows, heads * head_dim)
 
 
 def step_frame(
@@ -98,23 +78,6 @@ def step_frame(
         POSITIONS=triton.next_power_of_2(positions), num_warps=1,
     )  # fmt: skip
     return out
-
-
-def step_frame_torch(
-    qkv: Tensor,
-    rope: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    position: int,
-    *,
-    weight: Tensor | None = None,
-    eps: float = 0.0,
-    span: int = 1,
-) -> Tensor:
-    queries = write_heads_torch(
-        qkv, rope, keys, values, position, weight=weight, eps=eps, span=span
-    )
-    return frame_attention_torch(queries, keys, values, position, span=span)
 
 
 @triton.jit

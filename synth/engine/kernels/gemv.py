@@ -9,15 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from synth.engine.kernels.launch import is_interpreted
-from synth.engine.kernels.rowwise import gate_rounded, rms_norm_torch, swiglu_torch
-
-__all__ = ["FEW_ROWS", "MAX_ROWS", "gemv", "gemv_parts", "gemv_parts_torch", "gemv_torch"]
+from synth.engine.kernels import is_interpreted
+from synth.engine.kernels.rowwise import gate_rounded
 
 _JOIN_BLOCK = 1024
 FEW_ROWS = 2  # up to here every thread multiplies by itself; above, matrix units take 16 rows
@@ -52,11 +49,11 @@ def gemv(
     num_out = weight.shape[0] // (2 if gated else 1)
     assert residual is None or residual.shape == (rows, num_out)
     tile = choose_tile(rows, num_out, num_in, gated=gated)
-    out = torch.empty(rows, num_out, device=x.device, dtype=x.dtype)
+    out = x.new_empty(rows, num_out)
     if tile.splits == 1:
         _multiply(x, weight, out, tile, norm, eps, bias, residual, gated)
         return out
-    parts = torch.empty(tile.splits, rows, num_out, device=x.device, dtype=torch.float32)
+    parts = x.new_empty(tile.splits, rows, num_out, dtype=torch.float32)
     _multiply(x, weight, parts, tile, norm, eps, None, None, gated, parts=True)
     grid = (triton.cdiv(out.numel(), _JOIN_BLOCK),)
     join_parts[grid](
@@ -64,26 +61,6 @@ def gemv(
         num_warps=4,
     )  # fmt: skip
     return out
-
-
-def gemv_torch(
-    x: Tensor,
-    weight: Tensor,
-    *,
-    norm: Tensor | None = None,
-    eps: float = 0.0,
-    bias: Tensor | None = None,
-    residual: Tensor | None = None,
-    gated: bool = False,
-) -> Tensor:
-    """Specify `gemv`."""
-    if norm is not None:
-        x = rms_norm_torch(x, norm, eps)
-    total = F.linear(x.float(), weight.float(), None if bias is None else bias.float())
-    out = total.to(x.dtype)
-    if gated:
-        out = swiglu_torch(out)
-    return out if residual is None else out + residual
 
 
 def gemv_parts(x: Tensor, weight: Tensor) -> Tensor:
@@ -95,19 +72,9 @@ def gemv_parts(x: Tensor, weight: Tensor) -> Tensor:
     rows, num_in = x.shape
     assert rows > FEW_ROWS
     tile = choose_tile(rows, weight.shape[0], num_in)
-    out = torch.empty(tile.splits, rows, weight.shape[0], device=x.device, dtype=torch.float32)
+    out = x.new_empty(tile.splits, rows, weight.shape[0], dtype=torch.float32)
     _multiply(x, weight, out, tile, None, 0.0, None, None, False, parts=True)
     return out
-
-
-def gemv_parts_torch(x: Tensor, weight: Tensor) -> Tensor:
-    """Specify `gemv_parts`, with the same split."""
-    rows, num_in = x.shape
-    tile = choose_tile(rows, weight.shape[0], num_in)
-    blocks = -(-num_in // tile.block_k)
-    length = -(-blocks // tile.splits) * tile.block_k
-    ranges = [slice(split * length, (split + 1) * length) for split in range(tile.splits)]
-    return torch.stack([x[:, part].float() @ weight[:, part].float().T for part in ranges])
 
 
 def _multiply(
@@ -123,7 +90,6 @@ def _multiply(
     *,
     parts: bool = False,
 ) -> None:
-    """Start the kernel of a tile."""
     rows, num_in = x.shape
     num_out = out.shape[-1]
     assert rows <= tile.rows and x.stride(1) == 1 and weight.is_contiguous()
@@ -169,7 +135,7 @@ def choose_tile(rows: int, num_out: int, num_in: int, *, gated: bool = False) ->
         return Tile(rows, block_n, _block_k(num_in, most), 1, 1, 1)
     # Every program reads the input too: with 32 rows of the matrix that is at most half as much.
     block_n, block_k, splits = 32, _block_k(num_in, 128), 1
-    programs = _ceil_div(num_out, block_n)
+    programs = triton.cdiv(num_out, block_n)
     while not gated and programs * splits < _MIN_PROGRAMS and splits * 2 * block_k <= num_in:
         splits *= 2
     return Tile(MAX_ROWS, block_n, block_k, splits, 4, 4)
@@ -178,10 +144,6 @@ def choose_tile(rows: int, num_out: int, num_in: int, *, gated: bool = False) ->
 def _block_k(num_in: int, most: int) -> int:
     """Return a power of two from 16 to `most` that is not far above the numbers there are."""
     return min(most, max(16, 1 << (num_in - 1).bit_length()))
-
-
-def _ceil_div(count: int, size: int) -> int:
-    return -(-count // size)
 
 
 @triton.jit

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -23,10 +22,6 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     out = torch.empty(x.shape, device=x.device, dtype=x.dtype)
     _launch(x, None, weight, eps, None, out)
     return out
-
-
-def rms_norm_torch(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    return F.rms_norm(x, x.shape[-1:], None, eps) * weight
 
 
 def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -43,19 +38,6 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tup
     added, out = torch.empty_like(residual), torch.empty_like(residual)
     _launch(x, residual, weight, eps, added, out)
     return added, out
-
-
-def add_rms_norm_torch(
-    x: Tensor, residual: Tensor, weight: Tensor, eps: float
-) -> tuple[Tensor, Tensor]:
-    """Specify `add_rms_norm`."""
-    if x.dim() == 3:
-        total = x[0]
-        for part in x[1:]:
-            total = total + part
-        x = total.to(residual.dtype)
-    added = x + residual
-    return added, rms_norm_torch(added, weight, eps)
 
 
 def _launch(
@@ -115,11 +97,6 @@ def swiglu(joined: Tensor) -> Tensor:
     return out
 
 
-def swiglu_torch(joined: Tensor) -> Tensor:
-    gate, up = joined.chunk(2, dim=-1)
-    return F.silu(gate) * up
-
-
 @triton.jit
 def _gate_rows(joined, out, width, BLOCK: tl.constexpr):
     """Handle BLOCK columns of one row per program."""
@@ -162,18 +139,6 @@ def embed_columns(
         math.sqrt(height), WIDTH=width, CODEBOOKS=height - 1, BLOCK=_EMBED_BLOCK, num_warps=2,
     )  # fmt: skip
     return out
-
-
-def embed_columns_torch(
-    columns: Tensor, text: Tensor, audio: Tensor, *, semantic_begin: int, semantic_end: int
-) -> Tensor:
-    """Specify `embed_columns`."""
-    tokens, codes = columns[:, 0], columns[:, 1:]
-    starts = torch.arange(codes.shape[1], device=codes.device) * (audio.shape[0] // codes.shape[1])
-    plain = F.embedding(tokens, text)
-    scaled = (plain + F.embedding(codes + starts, audio).sum(dim=-2)) / math.sqrt(columns.shape[1])
-    is_semantic = (tokens >= semantic_begin) & (tokens <= semantic_end)
-    return torch.where(is_semantic[:, None], scaled, plain)
 
 
 @triton.jit
@@ -240,26 +205,6 @@ def snake(
     return out
 
 
-def snake_torch(
-    x: Tensor,
-    alpha: Tensor,
-    inverse: Tensor,
-    *,
-    bias: Tensor | None = None,
-    left: int = 0,
-    context: Tensor | None = None,
-    in_place: bool = False,
-) -> Tensor:
-    """Specify `snake`."""
-    added = x if bias is None else x + bias.view(-1, 1)
-    value = added.float()
-    bump = (value * alpha.view(-1, 1).float()).sin()
-    result = torch.addcmul(value, bump * bump, inverse.view(-1, 1)).to(x.dtype)
-    if in_place:
-        return x.copy_(result)
-    return F.pad(result, (left, 0)) if context is None else torch.cat([context, result], dim=-1)
-
-
 def add_branch(x: Tensor, branch: Tensor, bias: Tensor) -> Tensor:
     """Return x + (branch + bias), [B, D, T] each with any strides; the inner sum is rounded too.
 
@@ -275,10 +220,6 @@ def add_branch(x: Tensor, branch: Tensor, bias: Tensor) -> Tensor:
         *x.stride(), *branch.stride(), *out.stride(), BLOCK_D=block_d, BLOCK_T=block_t,
     )  # fmt: skip
     return out
-
-
-def add_branch_torch(x: Tensor, branch: Tensor, bias: Tensor) -> Tensor:
-    return x + (branch + bias.view(-1, 1))
 
 
 def _is_channel_last(x: Tensor) -> bool:
@@ -342,7 +283,6 @@ def _add_branch(
     branch_channel, branch_column, out_batch, out_channel, out_column, BLOCK_D: tl.constexpr,
     BLOCK_T: tl.constexpr,
 ):  # fmt: skip
-    """Fill one tile of the result."""
     batch = tl.program_id(2).to(tl.int64)
     channel = (tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)).to(tl.int64)[:, None]
     column = (tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T))[None, :]

@@ -20,12 +20,6 @@ from synth.engine.model.sampling import (
     RAS_WINDOW,
     SECOND_TEMPERATURE,
     SECOND_TOP_P,
-    Candidates,
-    CounterFrame,
-    Cut,
-    draw,
-    probabilities,
-    replace_repeated,
 )
 
 _MOST_ROWS = 1 << 16  # of logits: a row's number is 16 bits of the key it is sorted by
@@ -107,38 +101,6 @@ def draw_tokens(
     return TokenDraw(first, second, token, code, finite)
 
 
-def draw_tokens_torch(
-    logits: Tensor,
-    inputs: DrawInputs,
-    rows: TokenRows,
-    window: Tensor | None = None,
-    chosen: Tensor | None = None,
-) -> TokenDraw:
-    """Specify `draw_tokens`."""
-    best = ordered_candidates(logits, inputs.max_top_k)
-    ids = rows.ids[best.rows]
-    cuts = (
-        Cut.of(inputs.temperature, inputs.top_p, inputs.top_k, inputs.max_top_k),
-        Cut.of(
-            torch.full_like(inputs.temperature, SECOND_TEMPERATURE),
-            torch.full_like(inputs.top_p, SECOND_TOP_P),
-            inputs.top_k,
-            inputs.max_top_k,
-        ),
-    )
-    noise = _noise(inputs)
-    ranks = [draw(probabilities(best, cut), noise.uniform(i, ids)) for i, cut in enumerate(cuts)]
-    first, second = (ids.gather(1, rank).squeeze(1) for rank in ranks)
-    token = first
-    if window is not None and chosen is not None:
-        is_semantic = (first >= rows.semantic_begin) & (first <= rows.semantic_end)
-        token = replace_repeated(first, second, is_semantic, window)
-        rolled = torch.cat([window[:, 1:], token.unsqueeze(1)], dim=1)
-        window.copy_(torch.where(chosen.unsqueeze(1), rolled, window))
-    code = token.clamp(rows.semantic_begin, rows.semantic_end) - rows.semantic_begin
-    return TokenDraw(first, second, token, code, logits.isfinite().all(-1))
-
-
 def draw_codes(logits: Tensor, inputs: DrawInputs, index: int, finite: Tensor) -> Tensor:
     """Return one codebook's codes, int64 [B], from logits [B, codebook_size].
 
@@ -152,32 +114,6 @@ def draw_codes(logits: Tensor, inputs: DrawInputs, index: int, finite: Tensor) -
         finite, index, *_strides(logits, inputs), **_sizes(logits, inputs.max_top_k),
     )  # fmt: skip
     return codes
-
-
-def draw_codes_torch(logits: Tensor, inputs: DrawInputs, index: int, finite: Tensor) -> Tensor:
-    """Specify `draw_codes`."""
-    best = ordered_candidates(logits, inputs.max_top_k)
-    cut = Cut.of(inputs.temperature, inputs.top_p, inputs.top_k, inputs.max_top_k)
-    rank = draw(probabilities(best, cut), _noise(inputs).uniform(index, best.rows))
-    finite.logical_and_(logits.isfinite().all(-1))
-    return best.rows.gather(1, rank).squeeze(1)
-
-
-def ordered_candidates(logits: Tensor, max_top_k: int) -> Candidates:
-    """Return the best candidates as `best_candidates`, equal ones in the order of their rows.
-
-    Which of equal logits `topk` takes, and in which order, it leaves open.
-    """
-    wide = logits.float()
-    best, rows = wide.sort(dim=-1, descending=True, stable=True)
-    kept = slice(min(max_top_k, wide.shape[-1]))
-    shares = wide.softmax(-1).gather(-1, rows[:, kept])
-    return Candidates(best[:, kept], rows[:, kept], shares.cumsum(-1))
-
-
-def _noise(inputs: DrawInputs) -> CounterFrame:
-    streams = torch.arange(inputs.frame.shape[0], device=inputs.frame.device)
-    return CounterFrame(inputs.words[streams, inputs.frame])
 
 
 def _strides(logits: Tensor, inputs: DrawInputs) -> tuple[int, int, int]:
@@ -250,13 +186,9 @@ def _values(keys, WIDE: tl.constexpr):
 
 @triton.jit
 def _best(
-    logits,
-    NUM_ROWS: tl.constexpr,
-    MAIN: tl.constexpr,
-    TAIL: tl.constexpr,
-    KEEP: tl.constexpr,
+    logits, NUM_ROWS: tl.constexpr, MAIN: tl.constexpr, TAIL: tl.constexpr, KEEP: tl.constexpr,
     CANDIDATES: tl.constexpr,
-):
+):  # fmt: skip
     """Return the best logits, their rows and cumulative probabilities, and if all were finite."""
     WIDE: tl.constexpr = logits.dtype.element_ty != tl.bfloat16
     row = tl.arange(0, MAIN)
@@ -334,16 +266,9 @@ def draw_tokens_kernel(
     warmth, share = tl.load(temperature + stream), _share(tl.load(top_p + stream))
     first = _winner(values, cumulative, tokens, noise, warmth, share, most, KEEP, CANDIDATES)
     second = _winner(
-        values,
-        cumulative,
-        tokens,
-        noise + 2,
-        _SECOND_TEMPERATURE,
-        _SECOND_TOP_P,
-        most,
-        KEEP,
+        values, cumulative, tokens, noise + 2, _SECOND_TEMPERATURE, _SECOND_TOP_P, most, KEEP,
         CANDIDATES,
-    )
+    )  # fmt: skip
     token = first
     if window is not None:
         at = tl.arange(0, 16)

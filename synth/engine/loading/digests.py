@@ -8,7 +8,7 @@ import os
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from synth.engine.errors import CheckpointError
@@ -39,7 +39,6 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def file_sha256(path: Path) -> str:
-    """Return the sha256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
@@ -53,20 +52,11 @@ def file_identity(path: Path) -> str:
     return f"{path.resolve()}|{found.st_size}|{found.st_mtime_ns}"
 
 
-def files_fingerprint(paths: Iterable[Path], *, salt: str, cache_dir: Path | None = None) -> str:
-    """Return one digest, 64 hex digits, over the names and contents of files, in their order.
-
-    A file that kept path, size and modification time is not read again. Raises CheckpointError for
-    a missing file.
-    """
-    total = hashlib.sha256(f"{salt}\n".encode())
-    for path in paths:
-        total.update(f"{path.name} {file_digest(path, cache_dir=cache_dir)}\n".encode())
-    return total.hexdigest()
-
-
 def file_digest(path: Path, *, cache_dir: Path | None = None) -> str:
-    """Return the SHA-256 of a file's content; see `files_fingerprint`."""
+    """Return the SHA-256 of a file's content; CheckpointError where it is missing.
+
+    A file that kept path, size and modification time is not read again.
+    """
     return remembered_digest(file_identity(path), lambda: file_sha256(path), cache_dir)
 
 
@@ -84,16 +74,13 @@ def remembered_digest(key: str, compute: Callable[[], str], cache_dir: Path | No
         while len(_memo) > MAX_ENTRIES:
             _memo.popitem(last=False)
     if cache_dir is not None:
-        _write_cache(cache_dir / CACHE_NAME, key, digest)
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        path = cache_dir / CACHE_NAME
+        entries = list(_read_cache(path).items())[1 - MAX_ENTRIES :]
+        text = json.dumps(dict([*entries, (key, digest)]), indent=1)
+        # Two processes that write at once lose one entry, which is then computed again.
+        replace_file(path, lambda part: part.write_text(text, encoding="utf-8"))
     return digest
-
-
-def _write_cache(path: Path, key: str, digest: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    entries = list(_read_cache(path).items())[1 - MAX_ENTRIES :]
-    text = json.dumps(dict([*entries, (key, digest)]), indent=1)
-    # Two processes that write at once lose one entry, which is then computed again.
-    replace_file(path, lambda part: part.write_text(text, encoding="utf-8"))
 
 
 def _read_cache(path: Path) -> dict[str, str]:
@@ -102,6 +89,5 @@ def _read_cache(path: Path) -> dict[str, str]:
         kept = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    if not isinstance(kept, dict):
-        return {}
-    return {str(key): value for key, value in kept.items() if isinstance(value, str)}
+    items = kept.items() if isinstance(kept, dict) else ()
+    return {str(key): value for key, value in items if isinstance(value, str)}

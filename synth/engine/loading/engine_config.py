@@ -16,6 +16,7 @@ from synth.engine.native.build import NotCompiledError
 from synth.engine.native.library import Processor, find_processor, native_library
 
 _CACHE_BYTES = 32 * 2**20  # of matrices that a processor keeps: half the bytes gain nothing there
+_WITHOUT_KERNELS = "PyTorch (TTS_ENGINE_WITHOUT=kernels)"
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -133,10 +134,13 @@ def choose_numbers(
             raise InvalidSpecError("int8 works only on a CPU; set TTS_DTYPE to auto or bfloat16.")
         dtype = torch.bfloat16 if name == "auto" else named_dtype(name)
         reason = "the device's own kernels take plain matrices"
-        return Numbers(dtype, LinearForm.PLAIN, reason, _frames_on_cuda(kernels, device))
+        problem = None if kernels == "off" else why_unavailable(device)
+        frames = "Triton's kernels" if problem is None else f"PyTorch, slower: {problem}"
+        frames = _WITHOUT_KERNELS if kernels == "off" else frames
+        return Numbers(dtype, LinearForm.PLAIN, reason, frames)
     numbers = _processor_numbers(name, find_processor(), lm)
     if kernels == "off":
-        return replace(numbers, frames="PyTorch (TTS_ENGINE_WITHOUT=kernels)")
+        return replace(numbers, frames=_WITHOUT_KERNELS)
     try:
         library = native_library(cache_dir)
     except NotCompiledError as error:
@@ -145,33 +149,23 @@ def choose_numbers(
     return replace(numbers, form=form, frames=f"compiled for {library.target}")
 
 
-def _frames_on_cuda(kernels: str, device: torch.device) -> str:
-    """Say what computes frames there, and why it is not our own kernels."""
-    if kernels == "off":
-        return "PyTorch (TTS_ENGINE_WITHOUT=kernels)"
-    problem = why_unavailable(device)
-    return "Triton's kernels" if problem is None else f"PyTorch, slower: {problem}"
-
-
 def _processor_numbers(name: str, processor: Processor, lm: LMConfig) -> Numbers:
     """Return the number formats of a setting on a processor, as PyTorch multiplies them."""
     packed = LinearForm.PACKED if processor.packing else LinearForm.PLAIN
     if name == "int8":
         return Numbers(torch.float32, LinearForm.INT8, "chosen by TTS_DTYPE=int8")
     if name != "auto":
-        reason = f"chosen by TTS_DTYPE={name}"
+        dtype, reason = named_dtype(name), f"chosen by TTS_DTYPE={name}"
         if name == "bfloat16" and not processor.packs_bf16:
-            return Numbers(
-                named_dtype(name), LinearForm.PLAIN, f"{reason}; PyTorch packs no bfloat16 here"
-            )
-        return Numbers(named_dtype(name), packed, reason)
+            return Numbers(dtype, LinearForm.PLAIN, f"{reason}; PyTorch packs no bfloat16 here")
+        return Numbers(dtype, packed, reason)
     if not processor.packing:
         return Numbers(torch.float32, packed, "this build of PyTorch has no oneDNN to pack with")
     if not processor.bf16:
         return Numbers(torch.float32, packed, f"{processor.simd} does not multiply bfloat16")
-    if matrix_parameters(lm) * torch.float32.itemsize <= _CACHE_BYTES:
-        size = matrix_parameters(lm) * torch.float32.itemsize / 1e6
-        return Numbers(torch.float32, packed, f"{size:.0f} MB of matrices fit into its cache")
+    size = matrix_parameters(lm) * torch.float32.itemsize
+    if size <= _CACHE_BYTES:
+        return Numbers(torch.float32, packed, f"{size / 1e6:.0f} MB of matrices fit into its cache")
     return Numbers(torch.bfloat16, packed, "the processor multiplies bfloat16")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from synth.engine.codec.load import (
 )
 from synth.engine.codec.resample import ResamplerChoice, chosen_resampler
 from synth.engine.errors import CheckpointError
-from synth.engine.loading.digests import files_fingerprint
+from synth.engine.loading.digests import file_digest
 from synth.engine.loading.engine_config import (
     EngineConfig,
     choose_numbers,
@@ -59,12 +60,10 @@ class LoadedModels:
 
     @property
     def max_positions(self) -> int:
-        """Return the positions of the slow AR."""
         return self.dual_ar.config.text_config.max_seq_len
 
 
 def check_folder(checkpoint: Path) -> None:
-    """Raise CheckpointError when a checkpoint is no folder."""
     if not checkpoint.is_dir():
         raise CheckpointError(
             f"{checkpoint} is not a folder; set TTS_CHECKPOINT to the model's folder."
@@ -85,14 +84,11 @@ def load_models(config: EngineConfig) -> LoadedModels:
     half_dtype(CodecDecoder, config.codec_decode_dtype, device)
     choice = resampler_choice(config.resampler)
     dual_ar, tokenizer = load_transformers(config, device)
-    encoder = load_encoder(
-        config.checkpoint, device, config.codec_encode_dtype, kernels=config.kernels
-    )
-    decoder = load_decoder(
-        config.checkpoint, device, config.codec_decode_dtype, kernels=config.kernels
-    )
+    folder, kernels, cache_dir = config.checkpoint, config.kernels, config.cache_dir
+    encoder = load_encoder(folder, device, config.codec_encode_dtype, kernels=kernels)
+    decoder = load_decoder(folder, device, config.codec_decode_dtype, kernels=kernels)
     _check_fit(dual_ar, encoder)
-    codec_rate = encoder.config.sample_rate
+    opened = open_codec(folder)
     return LoadedModels(
         dual_ar=dual_ar,
         tokenizer=tokenizer,
@@ -101,23 +97,18 @@ def load_models(config: EngineConfig) -> LoadedModels:
         device=device,
         resampler=choice,
         # Asked for a pair of rates that need a filter, so that a missing one shows now.
-        resampler_name=chosen_resampler(choice, 48_000, codec_rate),
-        model_fingerprint=model_fingerprint(
-            config.checkpoint, PROMPT_VERSION, cache_dir=config.cache_dir
-        ),
-        codec_fingerprint=codec_fingerprint(
-            config.checkpoint, config.codec_encode_dtype, cache_dir=config.cache_dir
-        ),
-        decoder_fingerprint=half_digest(
-            open_codec(config.checkpoint), CodecDecoder, cache_dir=config.cache_dir
-        ),
+        resampler_name=chosen_resampler(choice, 48_000, encoder.config.sample_rate),
+        model_fingerprint=model_fingerprint(folder, PROMPT_VERSION, cache_dir=cache_dir),
+        codec_fingerprint=codec_fingerprint(opened, config.codec_encode_dtype, cache_dir=cache_dir),
+        decoder_fingerprint=half_digest(opened, CodecDecoder, cache_dir=cache_dir),
     )
 
 
 def engine_class(config: EngineConfig, models: LoadedModels) -> EngineClass:
     """Return what takes of an engine over these models depend on."""
     model, decoder, device = models.dual_ar, models.decoder, models.device
-    compiled = f"compiled {native_library().target}" if _has_compiled(models) else ""
+    has_compiled = model.native is not None or decoder.compiled is not None
+    compiled = f"compiled {native_library().target}" if has_compiled else ""
     if device.type == "cuda":
         major, minor = torch.cuda.get_device_capability(device)
         by_kernels, by_pytorch = f"Triton sm_{major}{minor}", f"PyTorch sm_{major}{minor}"
@@ -133,11 +124,6 @@ def engine_class(config: EngineConfig, models: LoadedModels) -> EngineClass:
         decoder_numbers=config.codec_decode_dtype,
         decoder_backend=by_kernels if uses_kernels(decoder) else by_pytorch,
     )
-
-
-def _has_compiled(models: LoadedModels) -> bool:
-    """Return whether compiled code of ours computes frames or audio."""
-    return models.dual_ar.native is not None or models.decoder.compiled is not None
 
 
 def load_transformers(config: EngineConfig, device: torch.device) -> tuple[DualAR, Tokenizer]:
@@ -161,18 +147,16 @@ def load_transformers(config: EngineConfig, device: torch.device) -> tuple[DualA
 
 def _check_fit(dual_ar: DualAR, encoder: CodecEncoder) -> None:
     """Raise CheckpointError when the codec's codebooks are not the language model's."""
-    ours, codec = dual_ar.slow.num_codebooks, encoder.config.num_codebooks
-    if ours != codec:
-        raise CheckpointError(
-            f"The model uses {ours} codebooks, but the codec has {codec}: codec.pth belongs "
-            "to another model. Download the checkpoint again."
-        )
-    size, semantic = dual_ar.slow.codebook_size, encoder.config.semantic_codebook_size
-    if size != semantic:
-        raise CheckpointError(
-            f"The model has {size} semantic codes, but the codec has {semantic}: codec.pth "
-            "belongs to another model. Download the checkpoint again."
-        )
+    ours, codec = dual_ar.slow, encoder.config
+    for what, own, other in (
+        ("uses {} codebooks", ours.num_codebooks, codec.num_codebooks),
+        ("has {} semantic codes", ours.codebook_size, codec.semantic_codebook_size),
+    ):
+        if own != other:
+            raise CheckpointError(
+                f"The model {what.format(own)}, but the codec has {other}: codec.pth belongs "
+                "to another model. Download the checkpoint again."
+            )
 
 
 def model_fingerprint(
@@ -183,7 +167,8 @@ def model_fingerprint(
     With `cache_dir` a file that kept path, size and modification time is not read again. Raises
     CheckpointError for a missing file.
     """
-    files = ["config.json", "tokenizer.json", *(p.name for p in find_weight_files(checkpoint_dir))]
-    return files_fingerprint(
-        (checkpoint_dir / name for name in files), salt=prompt_version, cache_dir=cache_dir
-    )
+    names = ("config.json", "tokenizer.json")
+    total = hashlib.sha256(f"{prompt_version}\n".encode())
+    for path in (*(checkpoint_dir / name for name in names), *find_weight_files(checkpoint_dir)):
+        total.update(f"{path.name} {file_digest(path, cache_dir=cache_dir)}\n".encode())
+    return total.hexdigest()

@@ -6,9 +6,9 @@ memory of a frame, a prompt and the codec; bytes throughout, GB are 10^9.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
@@ -21,35 +21,29 @@ from synth.engine.model.linear import Int8Linear
 from synth.engine.model.sampling import SLOW_DRAWS
 
 # What each part of a plan is, in the order of its table. The first ones are weights.
-WEIGHT_PARTS: Mapping[str, str] = MappingProxyType(
-    {
-        "slow_weights": "slow transformer",
-        "fast_weights": "fast transformer",
-        "embeddings": "embedding tables",
-        "head": "head of the rows that may be drawn",
-        "tables": "rotary tables",
-        "encoder_weights": "codec, encoding half",
-        "decoder_weights": "codec, decoding half",
-    }
-)
-SLOT_PARTS: Mapping[str, str] = MappingProxyType(
-    {
-        "keys_and_values": "keys and values of the slots",
-        "frame_cache": "keys and values within a frame",
-        "history": "codes of the slots",
-        "noise": "random numbers of the slots",
-        "attention_work": "attention of one layer, all slots",
-    }
-)
-SHARED_PARTS: Mapping[str, str] = MappingProxyType(
-    {
-        "prompt_work": "prompts that are being processed",
-        "codec_work": "audio that is being decoded",
-        "codec_graphs": "recorded chunks of live audio",
-        "prefix_cache": "kept voice prefixes",
-        "reserve": "reserve",
-    }
-)
+WEIGHT_PARTS: Mapping[str, str] = {
+    "slow_weights": "slow transformer",
+    "fast_weights": "fast transformer",
+    "embeddings": "embedding tables",
+    "head": "head of the rows that may be drawn",
+    "tables": "rotary tables",
+    "encoder_weights": "codec, encoding half",
+    "decoder_weights": "codec, decoding half",
+}
+SLOT_PARTS: Mapping[str, str] = {
+    "keys_and_values": "keys and values of the slots",
+    "frame_cache": "keys and values within a frame",
+    "history": "codes of the slots",
+    "noise": "random numbers of the slots",
+    "attention_work": "attention of one layer, all slots",
+}
+SHARED_PARTS: Mapping[str, str] = {
+    "prompt_work": "prompts that are being processed",
+    "codec_work": "audio that is being decoded",
+    "codec_graphs": "recorded chunks of live audio",
+    "prefix_cache": "kept voice prefixes",
+    "reserve": "reserve",
+}
 HELD_FOR_SLOTS = ("keys_and_values", "frame_cache", "history", "noise")
 
 FLOAT_BYTES = 4
@@ -159,7 +153,6 @@ def plan_memory(
     prefix_cache_bytes: int = 0,
     reserve: int = 0,
 ) -> MemoryPlan:
-    """Return what an engine with so many slots takes."""
     parts = {
         **demand.weights,
         **{name: slots * size for name, size in demand.slot.items()},
@@ -169,7 +162,7 @@ def plan_memory(
         "prefix_cache": prefix_cache_bytes,
         "reserve": reserve,
     }
-    return MemoryPlan(slots, demand.max_positions, codec_frames, MappingProxyType(parts))
+    return MemoryPlan(slots, demand.max_positions, codec_frames, parts)
 
 
 def find_demand(
@@ -181,15 +174,36 @@ def find_demand(
         max_positions: of one slot; more than the model has are counted as those it has.
     """
     positions = min(max_positions, lm.text_config.max_seq_len)
+    audio, text = lm.audio_decoder_config, lm.text_config
+    with torch.device("meta"):
+        halves = (CodecEncoder(codec), CodecDecoder(codec))
+    encoder, decoder = (sum(weight.numel() for weight in half.parameters()) for half in halves)
+    codec_weights = {
+        "encoder_weights": encoder * formats.encoder.itemsize,
+        "decoder_weights": decoder * formats.decoder.itemsize,
+    }
+    wide = FLOAT_BYTES * text.n_local_heads * text.head_dim  # keys or values of one position
+    copied = 0 if formats.cache is torch.float32 else wide
+    draws = SLOW_DRAWS + audio.num_codebooks - 1
+    slot = {
+        "keys_and_values": positions * _position_bytes(text, formats.cache),
+        "frame_cache": audio.num_codebooks * _position_bytes(audio, formats.cache),
+        "history": (positions + 1) * (1 + audio.num_codebooks) * torch.int32.itemsize,
+        "noise": (positions + 1) * draws * 2 * torch.int64.itemsize,
+        "attention_work": positions * (copied + 2 * FLOAT_BYTES * text.n_head),
+    }
+    # What the widest layer holds of one prompt that fills a slot.
+    heads = (2 * text.n_head + 2 * text.n_local_heads) * text.head_dim
+    numbers = positions * (3 * text.intermediate_size + 6 * text.dim + heads)
+    of_sample = ENCODER_COPIES * codec.encoder_dim + ENCODER_NUMBERS  # of a clip, in pieces
+    samples = codec.hop_length * PIECE_FRAMES
     return Demand(
-        weights=MappingProxyType(
-            _transformer_weights(lm, formats) | _codec_weights(codec, formats)
-        ),
-        slot=MappingProxyType(_slot(lm, formats, positions)),
+        weights=_transformer_weights(lm, formats) | codec_weights,
+        slot=slot,
         max_positions=positions,
-        prompt_work=_prompt_work(lm, formats, positions),
+        prompt_work=numbers * formats.model.itemsize,
         codec_frame_work=_codec_frame_work(codec),
-        encode_work=_encode_work(codec, formats),
+        encode_work=of_sample * samples * formats.encoder.itemsize,
     )
 
 
@@ -219,60 +233,18 @@ def _module_bytes(module: nn.Module, formats: NumberFormats) -> int:
     return round(matrices * formats.matrix_bytes) + others * formats.model.itemsize
 
 
-def _codec_weights(codec: CodecConfig, formats: NumberFormats) -> dict[str, int]:
-    with torch.device("meta"):
-        halves = (CodecEncoder(codec), CodecDecoder(codec))
-    encoder, decoder = (sum(weight.numel() for weight in half.parameters()) for half in halves)
-    return {
-        "encoder_weights": encoder * formats.encoder.itemsize,
-        "decoder_weights": decoder * formats.decoder.itemsize,
-    }
-
-
-def _slot(lm: LMConfig, formats: NumberFormats, positions: int) -> dict[str, int]:
-    """Return the bytes of one slot by part."""
-    text, audio = lm.text_config, lm.audio_decoder_config
-    wide = FLOAT_BYTES * text.n_local_heads * text.head_dim  # keys or values of one position
-    copied = 0 if formats.cache is torch.float32 else wide
-    scores = 2 * FLOAT_BYTES * text.n_head
-    draws = SLOW_DRAWS + audio.num_codebooks - 1
-    return {
-        "keys_and_values": positions * _position_bytes(text, formats.cache),
-        "frame_cache": audio.num_codebooks * _position_bytes(audio, formats.cache),
-        "history": (positions + 1) * (1 + audio.num_codebooks) * torch.int32.itemsize,
-        "noise": (positions + 1) * draws * 2 * torch.int64.itemsize,
-        "attention_work": positions * (copied + scores),
-    }
-
-
 def _position_bytes(config: TransformerConfig, dtype: torch.dtype) -> int:
     """Return the bytes of the keys and values of one position in all layers."""
     return 2 * config.n_layer * config.n_local_heads * config.head_dim * dtype.itemsize
 
 
-def _prompt_work(lm: LMConfig, formats: NumberFormats, positions: int) -> int:
-    """Return what the widest layer holds of one prompt that fills a slot."""
-    text = lm.text_config
-    heads = (2 * text.n_head + 2 * text.n_local_heads) * text.head_dim
-    return positions * (3 * text.intermediate_size + 6 * text.dim + heads) * formats.model.itemsize
-
-
 def _codec_frame_work(codec: CodecConfig) -> int:
-    """Return the decoder's working memory for one frame of codes."""
-    channels, samples, widest = codec.decoder_dim, 1, 0
-    for factor in codec.upsample_factors:
-        samples *= factor
+    channels, samples, widest = codec.decoder_dim, math.prod(codec.upsample_factors), 0
     for rate in codec.decoder_rates:
         channels, samples = channels // 2, samples * rate
         padded = -(-channels // CHANNEL_STEP) * CHANNEL_STEP
         widest = max(widest, padded * samples)
     return round(DECODER_COPIES * widest * FLOAT_BYTES)
-
-
-def _encode_work(codec: CodecConfig, formats: NumberFormats) -> int:
-    """Return the encoder's working memory for a clip, which it takes in pieces."""
-    numbers = ENCODER_COPIES * codec.encoder_dim + ENCODER_NUMBERS  # of one sample
-    return numbers * codec.hop_length * PIECE_FRAMES * formats.encoder.itemsize
 
 
 def held_bytes(*roots: object) -> int:
@@ -290,7 +262,11 @@ def held_bytes(*roots: object) -> int:
             continue
         seen.add(id(item))
         if isinstance(item, Tensor):
-            memories.update([_memory(item)])
+            if item.layout is torch.strided:
+                storage = item.untyped_storage()
+                memories[storage.data_ptr()] = storage.nbytes()
+            else:
+                memories[id(item)] = item.numel() * item.element_size()
         elif isinstance(item, Int8Linear):  # its rows are in an object of the library's
             memories[id(item)] = item.num_bytes
         else:
@@ -317,14 +293,6 @@ def memory_report(plan: MemoryPlan, device: torch.device, held_at_start: int) ->
         report["held"] = torch.cuda.memory_allocated(device)
         report["peak"] = torch.cuda.max_memory_allocated(device)
     return report
-
-
-def _memory(tensor: Tensor) -> tuple[int, int]:
-    """Return where a tensor's numbers are, and how many bytes of memory that is."""
-    if tensor.layout is not torch.strided:
-        return id(tensor), tensor.numel() * tensor.element_size()
-    storage = tensor.untyped_storage()
-    return storage.data_ptr(), storage.nbytes()
 
 
 def _inside(item: object) -> Iterable[object]:

@@ -15,7 +15,6 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -56,15 +55,7 @@ def load_dual_ar(
         CheckpointError: a file is missing or unreadable, or a key is missing, unknown or of
             another shape; the sentence names it.
     """
-    config = load_config(checkpoint_dir)
-    tokenizer = tokenizer or Tokenizer.from_checkpoint(checkpoint_dir)
-    with torch.device("meta"):
-        model = DualAR(config, tokenizer.special)
-    assigner = _Assigner(model, dtype, form)
-    for path in find_weight_files(checkpoint_dir):
-        for name, tensor in _read_file(path, torch.device(device)):
-            assigner.take(name, tensor)
-    assigner.check_complete()
+    model, tokenizer = _fill_model(checkpoint_dir, torch.device(device), dtype, form, tokenizer)
     model.finalize(form)
     trim_heap()
     return model, tokenizer
@@ -79,15 +70,27 @@ def check_dual_ar(checkpoint_dir: Path) -> int:
     Raises:
         CheckpointError: as for `load_dual_ar`.
     """
+    model, _ = _fill_model(checkpoint_dir, torch.device("meta"), torch.bfloat16)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _fill_model(
+    checkpoint_dir: Path,
+    device: torch.device,
+    dtype: torch.dtype,
+    form: LinearForm | None = None,
+    tokenizer: Tokenizer | None = None,
+) -> tuple[DualAR, Tokenizer]:
     config = load_config(checkpoint_dir)
+    tokenizer = tokenizer or Tokenizer.from_checkpoint(checkpoint_dir)
     with torch.device("meta"):
-        model = DualAR(config, Tokenizer.from_checkpoint(checkpoint_dir).special)
-    assigner = _Assigner(model, torch.bfloat16)
+        model = DualAR(config, tokenizer.special)
+    assigner = _Assigner(model, dtype, form)
     for path in find_weight_files(checkpoint_dir):
-        for name, tensor in _read_file(path, torch.device("meta")):
+        for name, tensor in _read_file(path, device):
             assigner.take(name, tensor)
     assigner.check_complete()
-    return sum(parameter.numel() for parameter in model.parameters())
+    return model, tokenizer
 
 
 def find_weight_files(checkpoint_dir: Path) -> list[Path]:
@@ -133,15 +136,15 @@ def _read_file(path: Path, device: torch.device) -> Iterator[tuple[str, Tensor]]
     try:
         with safe_open(path, framework="pt", device="cpu" if is_meta else str(device)) as file:
             for name in file.keys():  # noqa: SIM118 - the handle is no mapping
-                tensor = _without_values(file.get_slice(name)) if is_meta else file.get_tensor(name)
+                if is_meta:
+                    header = file.get_slice(name)
+                    kind = torch.bfloat16 if header.get_dtype() in _FLOATS else torch.int8
+                    tensor = torch.empty(header.get_shape(), dtype=kind, device=device)
+                else:
+                    tensor = file.get_tensor(name)
                 yield _memory_name(name), tensor
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}.") from error
-
-
-def _without_values(header: Any) -> Tensor:
-    dtype = torch.bfloat16 if header.get_dtype() in _FLOATS else torch.int8
-    return torch.empty(header.get_shape(), dtype=dtype, device="meta")
 
 
 def _read_pickle(path: Path, device: torch.device) -> Iterator[tuple[str, Tensor]]:
@@ -194,9 +197,7 @@ def _disk_name(name: str) -> str:
 class _Assigner:
     """Put tensors into a model's meta parameters and keep account of what is still missing."""
 
-    def __init__(
-        self, model: nn.Module, dtype: torch.dtype, form: LinearForm | None = None
-    ) -> None:
+    def __init__(self, model: nn.Module, dtype: torch.dtype, form: LinearForm | None) -> None:
         """Expect a model's weights; a layer that is whole is finalized, unless `form` is None."""
         self._model, self._dtype, self._form = model, dtype, form
         self._expected = {_name_of(path): path for path, _ in model.named_parameters()}
@@ -222,7 +223,6 @@ class _Assigner:
             self._assign(joined, torch.cat([parts["q"], parts["k"], parts["v"]]))
 
     def check_complete(self) -> None:
-        """Raise CheckpointError naming what did not come."""
         for joined, parts in self._parts.items():
             absent = ", ".join(f"w{part}" for part in "qkv" if part not in parts)
             raise CheckpointError(f"Weight {joined} is in parts, but {absent} is missing.")
@@ -252,16 +252,13 @@ class _Assigner:
             )
         setattr(owner, attribute, nn.Parameter(tensor, requires_grad=False))
         self._missing.discard(name)
-        self._finish_block(_block_of(path))
-
-    def _finish_block(self, block_path: str | None) -> None:
-        """Count one weight of a layer, and finalize the layer when it was the last."""
+        block_path = _block_of(path)
         if block_path is None:
             return
         self._left[block_path] -= 1
         block = self._model.get_submodule(block_path)
         if not self._left[block_path] and self._form is not None and isinstance(block, Block):
-            block.finalize(self._form)
+            block.finalize(self._form)  # this was its last weight
             trim_heap()
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,8 +19,10 @@ from pathlib import Path
 SOURCES = Path(__file__).parent
 BUILT = SOURCES / "built"  # where an image or a package may bring its own
 _COMPILERS = ("cc", "gcc", "clang")
-_FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-pthread", "-fno-math-errno")
-_MORE_FLAGS = ("-fno-strict-aliasing", "-ffp-contract=fast")
+_FLAGS = (
+    "-std=gnu11", "-O3", "-fPIC", "-shared", "-pthread", "-fno-math-errno", "-fno-strict-aliasing",
+    "-ffp-contract=fast",
+)  # fmt: skip
 _SECONDS = 120  # that a compiler may take; it takes two
 _WIDE = ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni")
 
@@ -76,11 +79,8 @@ def processor_flags() -> frozenset[str]:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return frozenset()
-    for line in lines:
-        name, _, value = line.partition(":")
-        if name.strip() == "flags":
-            return frozenset(value.split())
-    return frozenset()
+    flags = [line.partition(":")[2] for line in lines if line.partition(":")[0].strip() == "flags"]
+    return frozenset(flags[0].split()) if flags else frozenset()
 
 
 def compiled_library(target: Target, folders: Sequence[Path]) -> ctypes.CDLL:
@@ -92,11 +92,11 @@ def compiled_library(target: Target, folders: Sequence[Path]) -> ctypes.CDLL:
     name = library_name(target)
     for folder in (BUILT, *folders):
         path = folder / name
-        if _is_own(path):
-            try:
+        with suppress(OSError):  # it is not there, of another machine or cut short: made again
+            stat = path.stat()
+            # Nobody but this user or root can have written it.
+            if stat.st_uid in (0, os.getuid()) and not stat.st_mode & 0o022:
                 return ctypes.CDLL(str(path))
-            except OSError:
-                continue  # of another machine, or cut short: it is made again
     compiler = find_compiler()
     if compiler is None:
         raise NotCompiledError("there is no C compiler; install gcc, then start the worker again")
@@ -114,7 +114,7 @@ def library_name(target: Target) -> str:
     digest = hashlib.sha256()
     for path in sorted([*SOURCES.glob("*.c"), *SOURCES.glob("*.h")]):
         digest.update(path.read_bytes())
-    facts = (*_FLAGS, *_MORE_FLAGS, *target.flags, platform.machine(), *platform.libc_ver())
+    facts = (*_FLAGS, *target.flags, platform.machine(), *platform.libc_ver())
     digest.update(" ".join(facts).encode())
     return f"frame-{target.name}-{digest.hexdigest()[:16]}.so"
 
@@ -137,13 +137,16 @@ def compile_into(folder: Path, target: Target, compiler: str) -> Path:
     handle, part = tempfile.mkstemp(suffix=".so.part", dir=folder)
     os.close(handle)
     source = str(SOURCES / "frame.c")
-    command = [compiler, *_FLAGS, *_MORE_FLAGS, *target.flags, "-o", part, source, "-lm"]
+    command = [compiler, *_FLAGS, *target.flags, "-o", part, source, "-lm"]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_SECONDS, check=False
         )
         if done.returncode:
-            raise NotCompiledError(f"{compiler} failed: {_first_error(done.stderr)}")
+            lines = done.stderr.splitlines()
+            errors = [line for line in lines if "error" in line.lower()] or lines
+            reason = errors[0][:300] if errors else "it wrote nothing"
+            raise NotCompiledError(f"{compiler} failed: {reason}")
         Path(part).chmod(0o755)
         return Path(part).replace(folder / library_name(target))
     except subprocess.TimeoutExpired as error:
@@ -160,20 +163,6 @@ def cache_folders(cache_dir: Path | None) -> list[Path]:
     users = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     own = Path(users) / "ttsweb" / "native"
     return [own] if cache_dir is None else [own, cache_dir / "native"]
-
-
-def _is_own(path: Path) -> bool:
-    """Return whether a file is there that nobody but this user or root can have written."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return False
-    return stat.st_uid in (0, os.getuid()) and not stat.st_mode & 0o022
-
-
-def _first_error(text: str) -> str:
-    lines = [line for line in text.splitlines() if "error" in line.lower()] or text.splitlines()
-    return lines[0][:300] if lines else "it wrote nothing"
 
 
 def main(names: Sequence[str]) -> int:

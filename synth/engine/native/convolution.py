@@ -73,13 +73,8 @@ class NativeCodebooks:
         begins = list(accumulate(sizes, initial=0))[:-1]
         self._begins, self._sizes = torch.tensor(begins), torch.tensor(sizes)
         self.tables = torch.split(self._table, sizes)
-        self.c = CodebooksC(
-            _address(self._table),
-            _address(self._begins),
-            _address(self._sizes),
-            len(tables),
-            self._table.shape[1],
-        )
+        addresses = map(_address, (self._table, self._begins, self._sizes))
+        self.c = CodebooksC(*addresses, len(tables), self._table.shape[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +114,8 @@ class NativeTaps:
         self.weight = groups.permute(0, 2, 3, 1).contiguous()
         own = filled.new_zeros(self.num_outputs) if bias is None else bias.detach().float()
         self.bias = F.pad(own, (0, missing)).contiguous()
-        self.c = TapsC(
-            self.channels,
-            self.num_outputs,
-            self.taps,
-            step,
-            _address(self.weight),
-            _address(self.bias),
-        )
+        addresses = map(_address, (self.weight, self.bias))
+        self.c = TapsC(self.channels, self.num_outputs, self.taps, step, *addresses)
 
 
 class NativeConvolution:
@@ -170,19 +159,6 @@ class NativeConvolution:
         found = {name: part.c for name, part in parts.items() if part is not None}
         self.form = ConvolutionC(wide=wide.c, stride=stride, then=int(then), **found)
         self.scratch = wide.library.scratch(self.form)
-
-    def __call__(self, x: Tensor, before: Tensor | None = None) -> Tensor:
-        """Map float32 [B, in, T] to [B, out, T * stride]; as `convolve`.
-
-        Args:
-            before: float32 [B, in, context], each row contiguous: what comes of a Snake ahead of
-                the input; then what lies ahead of the next columns. None stands for zeros.
-        """
-        if before is None:
-            return convolve([self], [x])[0]
-        assert before.shape == (x.shape[0], self.wide.channels, self.context)
-        assert before.dtype is torch.float32 and before[0].is_contiguous()
-        return convolve([self], [x], Ahead([before.data_ptr()], before.stride(0)))[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,10 +215,15 @@ def convolve_arrays(
     times = list(accumulate((step.stride for step in steps), mul, initial=1))
     targets = _targets(steps)
     columns = max(x.shape[0] * x.shape[2] for x in inputs)
-    rooms = [_floats(columns * numbers) for numbers in _room_numbers(steps, targets, times)]
+    sizes = [0] * 3  # floats of a room for a column of an input; the last step needs none
+    for index, step in enumerate(steps[:-1]):
+        room = targets[index]
+        sizes[room] = max(sizes[room], step.num_outputs * times[index + 1])
+    rooms = [np.empty(columns * size, np.float32) for size in sizes]
     threads = torch.get_num_threads()
-    scratch = _floats(threads * max(step.scratch for step in steps))
-    outs = [_floats(x.shape[0], steps[-1].num_outputs, x.shape[2] * times[-1]) for x in inputs]
+    scratch = np.empty(threads * max(step.scratch for step in steps), np.float32)
+    width, longer = steps[-1].num_outputs, times[-1]
+    outs = [np.empty((x.shape[0], width, x.shape[2] * longer), np.float32) for x in inputs]
     addresses, work = [room.ctypes.data for room in rooms], scratch.ctypes.data
     turns = None if rope is None else rope.data_ptr()
     # Other threads may run the same steps: each call has copies of its own.
@@ -269,10 +250,6 @@ def convolve_arrays(
     return outs
 
 
-def _floats(*shape: int) -> npt.NDArray[np.float32]:
-    return np.empty(shape, np.float32)
-
-
 def _targets(steps: Sequence[NativeConvolution]) -> list[int]:
     """Return which of up to three rooms each step fills: one that nobody reads any more."""
     filled: list[int] = []
@@ -284,16 +261,6 @@ def _targets(steps: Sequence[NativeConvolution]) -> list[int]:
         busy = {filled[place] for place in read if 0 <= place < index}
         filled.append(next(room for room in range(3) if room not in busy))
     return filled
-
-
-def _room_numbers(
-    steps: Sequence[NativeConvolution], targets: Sequence[int], times: Sequence[int]
-) -> list[int]:
-    """Return the floats that each room needs for a column of an input; the last step needs none."""
-    numbers = [0] * 3
-    for step, room, columns in list(zip(steps, targets, times[1:], strict=True))[:-1]:
-        numbers[room] = max(numbers[room], step.num_outputs * columns)
-    return numbers
 
 
 def _address(tensor: Tensor) -> c_void_p:

@@ -15,8 +15,11 @@ from synth.engine.model.decode_state import DecodeState
 from synth.engine.model.dual_ar import DualAR, FastAR, SlowAR
 from synth.engine.model.kv_cache import Cache
 from synth.engine.model.layers import Block
-from synth.engine.model.linear import NativeGate, NativeLinear
+from synth.engine.model.linear import NativeLinear
 from synth.engine.native.library import AttendingC, CacheC, FrameC, LayerC, Library, ModelC, StackC
+
+# Of a state, whose addresses are fields of the same name.
+_STATE_TENSORS = ("temperature", "top_p", "top_k", "frame", "window", "prefix", "prefix_positions")
 
 
 class NativeFrames:
@@ -32,13 +35,11 @@ class NativeFrames:
         slow, fast = model.slow, model.fast
         slow_stack, fast_stack = self._stack(slow), self._stack(fast)
         project_in = fast.project_in
-        assert project_in is None or isinstance(project_in, NativeLinear)
-        assert isinstance(fast.output, NativeLinear)
-        self.library: Library = fast.output.library
+        self.library: Library = _matrix(fast.output).library
         self._model = ModelC(
             slow=pointer(slow_stack),
             fast=pointer(fast_stack),
-            project_in=None if project_in is None else pointer(project_in.c),
+            project_in=None if project_in is None else pointer(_matrix(project_in).c),
             token_table=self._address(slow.embeddings.weight.detach()),
             columns_table=self._address(slow.codebook_embeddings.weight.detach()),
             codes_table=self._address(fast.embeddings.weight.detach()),
@@ -63,68 +64,84 @@ class NativeFrames:
 
     def step(self, model: DualAR, state: DecodeState) -> StepOutput:
         """Advance every active slot by one whole frame; see `decode.step_tensors`."""
-        position = state.position.clamp(max=state.max_positions - 1)
-        drawn = self._draw(state, None, position, is_first=False)
-        state.position.add_(state.active)
-        return self._advance(model, state, drawn, state.active.clone(), is_first=False)
+        return self._make(model, state, state.active.clone(), None, is_first=False)
 
     def make_frame(
         self, model: DualAR, state: DecodeState, hidden: Tensor, chosen: Tensor, *, is_first: bool
     ) -> StepOutput:
         """Draw a frame from hidden states [B, width]; see `decode.make_frame`."""
-        drawn = self._draw(state, hidden, None, is_first=is_first)
-        return self._advance(model, state, drawn, chosen, is_first=is_first)
+        wide = hidden.to(torch.float32).contiguous()
+        return self._make(model, state, chosen, wide, is_first=is_first)
 
-    def _draw(
-        self, state: DecodeState, hidden: Tensor | None, position: Tensor | None, *, is_first: bool
-    ) -> _Drawn:
-        """Return a frame behind the newest columns, at positions [B], or behind states [B, D]."""
+    def _make(
+        self,
+        model: DualAR,
+        state: DecodeState,
+        chosen: Tensor,
+        hidden: Tensor | None,
+        *,
+        is_first: bool,
+    ) -> StepOutput:
+        """Make a frame behind states [B, D], or else behind the newest columns.
+
+        It is written back into the state of the slots `chosen`, bool [B].
+        """
         bound = self._bound.get(state)
         if bound is None:
-            bound = self._bound[state] = _BoundState.of(self._model, state)
-        num, codebooks = state.num_slots, self._model.num_codebooks
-        drawn = _Drawn(
-            first=torch.empty(num, dtype=torch.int64),
-            second=torch.empty(num, dtype=torch.int64),
-            columns=torch.empty(num, 1 + codebooks, dtype=torch.int64),
-            finite=torch.empty(num, dtype=torch.bool),
-        )
-        wide = None if hidden is None else hidden.to(torch.float32).contiguous()
-        c = bound.c
-        c.with_slow, c.is_first = position is not None, is_first
+            bound = self._bound[state] = self._bind(state)
+        num, c = state.num_slots, bound.c
+        first, second = torch.empty(2, num, dtype=torch.int64)
+        columns = torch.empty(num, 1 + self._model.num_codebooks, dtype=torch.int64)
+        finite = torch.empty(num, dtype=torch.bool)
+        position = state.position.clamp(max=state.max_positions - 1)
+        c.with_slow, c.is_first = hidden is None, is_first
         c.threads = torch.get_num_threads()
-        c.x = None if wide is None else wide.data_ptr()
-        c.position = None if position is None else position.data_ptr()
-        c.first, c.second = drawn.first.data_ptr(), drawn.second.data_ptr()
-        c.columns = drawn.columns.data_ptr()
-        c.is_finite = cast(drawn.finite.data_ptr(), POINTER(c_uint8))
+        c.x = None if hidden is None else hidden.data_ptr()
+        c.position = position.data_ptr() if hidden is None else None
+        c.first, c.second, c.columns = first.data_ptr(), second.data_ptr(), columns.data_ptr()
+        c.is_finite = cast(finite.data_ptr(), POINTER(c_uint8))
         self.library.make_frame(c)
-        return drawn
-
-    def _advance(
-        self, model: DualAR, state: DecodeState, drawn: _Drawn, chosen: Tensor, *, is_first: bool
-    ) -> StepOutput:
-        """Write a frame back into the state of the slots `chosen`, bool [B]."""
+        if hidden is None:
+            state.position.add_(state.active)
         if not is_first:
-            rolled = torch.cat([state.window[:, 1:], drawn.columns[:, :1]], dim=1)
+            rolled = torch.cat([state.window[:, 1:], columns[:, :1]], dim=1)
             state.window.copy_(torch.where(chosen.unsqueeze(1), rolled, state.window))
-        ended = advance(model, state, drawn.columns, chosen, drawn.finite, is_first=is_first)
-        is_speech = chosen & drawn.finite & ~ended
-        return StepOutput(state.columns.clone(), chosen, is_speech, drawn.first, drawn.second)
+        ended = advance(model, state, columns, chosen, finite, is_first=is_first)
+        return StepOutput(state.columns.clone(), chosen, chosen & finite & ~ended, first, second)
+
+    def _bind(self, state: DecodeState) -> _BoundState:
+        states = torch.empty(state.num_slots, self._model.slow.contents.width)
+        assert state.words[0].is_contiguous()
+        c = FrameC(
+            model=pointer(self._model),
+            streams=state.num_slots,
+            cache=_cache(state.cache),
+            frame_cache=_cache(state.fast_cache),
+            newest=state.columns.data_ptr(),
+            words=state.words.data_ptr(),
+            words_stride=state.words.stride(0),
+            draws=c_int32(state.words.shape[2]),
+            states=states.data_ptr(),
+        )
+        kept = [state.words, state.columns]
+        for name in _STATE_TENSORS:
+            tensor = getattr(state, name)
+            setattr(c, name, tensor.data_ptr())
+            kept.append(tensor)
+        assert all(each.is_contiguous() for each in kept[1:])
+        for cache in (state.cache, state.fast_cache):
+            kept += [cache.keys, cache.values]
+        return _BoundState(c, states, kept)
 
     def _stack(self, half: SlowAR | FastAR) -> StackC:
-        """Describe the layers of one transformer."""
         blocks = half.blocks
         attention = blocks[0].attention
-        head = half.head if isinstance(half, SlowAR) else half.output
-        assert isinstance(head, NativeLinear)
+        head = _matrix(half.head if isinstance(half, SlowAR) else half.output)
         layers = (LayerC * len(blocks))(*(self._layer(block) for block in blocks))
-        down = blocks[0].feed_forward.w2
-        assert isinstance(down, NativeLinear)
         stack = StackC(
             num_layers=len(blocks),
             width=half.norm.weight.shape[0],
-            hidden=down.columns,
+            hidden=_matrix(blocks[0].feed_forward.w2).columns,
             attending=AttendingC(
                 heads=attention.n_head,
                 kv_heads=attention.n_local_heads,
@@ -144,25 +161,18 @@ class NativeFrames:
 
     def _layer(self, block: Block) -> LayerC:
         attention, feed_forward = block.attention, block.feed_forward
-        matrices = (attention.wqkv, attention.wo, feed_forward.w13, feed_forward.w2)
-        qkv, out, gate_up, down = matrices
-        assert isinstance(qkv, NativeLinear)
-        assert isinstance(out, NativeLinear)
-        assert isinstance(gate_up, NativeGate)
-        assert isinstance(down, NativeLinear)
         norms = attention.qk_norm
         return LayerC(
-            qkv=qkv.c,
-            out=out.c,
-            gate_up=gate_up.c,
-            down=down.c,
+            qkv=_matrix(attention.wqkv).c,
+            out=_matrix(attention.wo).c,
+            gate_up=_matrix(feed_forward.w13).c,
+            down=_matrix(feed_forward.w2).c,
             attention_norm=self._float(block.attention_norm.weight),
             ffn_norm=self._float(block.ffn_norm.weight),
             head_norm=None if norms is None else self._float(norms),
         )
 
     def _float(self, weight: Tensor) -> int:
-        """Return the address of a copy in float32."""
         return self._address(weight.detach().float().contiguous())
 
     def _address(self, tensor: Tensor) -> int:
@@ -170,16 +180,6 @@ class NativeFrames:
         assert tensor.is_contiguous()
         self._kept.append(tensor)
         return tensor.data_ptr()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Drawn:
-    """Hold what a frame's draws gave: int64 [B], [B], [B, 1 + K] and bool [B]."""
-
-    first: Tensor
-    second: Tensor
-    columns: Tensor
-    finite: Tensor
 
 
 @dataclass(slots=True, eq=False)
@@ -190,38 +190,10 @@ class _BoundState:
     states: Tensor
     kept: list[Tensor]
 
-    @classmethod
-    def of(cls, model: ModelC, state: DecodeState) -> _BoundState:
-        """Look the addresses up."""
-        width = model.slow.contents.width
-        states = torch.empty(state.num_slots, width)
-        rows = [state.temperature, state.top_p, state.top_k, state.frame, state.window]
-        rows += [state.columns, state.prefix, state.prefix_positions]
-        assert all(each.is_contiguous() for each in rows)
-        assert state.words[0].is_contiguous()
-        temperature, top_p, top_k, frame, window, newest, prefix, alike = (
-            each.data_ptr() for each in rows
-        )
-        c = FrameC(
-            model=pointer(model),
-            streams=state.num_slots,
-            cache=_cache(state.cache),
-            frame_cache=_cache(state.fast_cache),
-            temperature=temperature,
-            top_p=top_p,
-            top_k=top_k,
-            frame=frame,
-            window=window,
-            newest=newest,
-            prefix=prefix,
-            prefix_positions=alike,
-            words=state.words.data_ptr(),
-            words_stride=state.words.stride(0),
-            draws=c_int32(state.words.shape[2]),
-            states=states.data_ptr(),
-        )
-        kept = [*rows, state.words, state.cache.keys, state.cache.values]
-        return cls(c, states, [*kept, state.fast_cache.keys, state.fast_cache.values])
+
+def _matrix(linear: object) -> NativeLinear:
+    assert isinstance(linear, NativeLinear)
+    return linear
 
 
 def _cache(cache: Cache) -> CacheC:

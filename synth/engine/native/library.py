@@ -31,7 +31,6 @@ _BF16_ISAS = ("AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX10")
 
 
 def _fields(kind: type, names: str) -> list[tuple[str, type]]:
-    """Return fields of one kind, their names apart by spaces."""
     return [(name, kind) for name in names.split()]
 
 
@@ -210,15 +209,25 @@ def native_library(cache_dir: Path | None = None) -> Library:
 
 def load_library(target: Target, folders: Sequence[Path]) -> Library:
     """Load the code for a class of processors from a folder, or compile it; see native_library."""
-    return Library(target.name, _check_library(compiled_library(target, folders)))
+    loaded = compiled_library(target, folders)
+    loaded.tts_make_frame.argtypes = [POINTER(FrameC)]
+    product = (POINTER(MatrixC), c_void_p, c_int64, c_void_p, c_int32, c_int32, c_int32)
+    loaded.tts_multiply.argtypes = product
+    loaded.tts_scratch.argtypes = [POINTER(ConvolutionC)]
+    loaded.tts_scratch.restype = c_int64
+    loaded.tts_convolve.argtypes = [POINTER(ConvolutionC), c_int32]
+    loaded.tts_convolve.restype = None
+    _share_threads(loaded)
+    sizes = (c_int32 * len(_MIRRORS))()
+    loaded.tts_sizes(sizes)
+    ours = [ctypes.sizeof(mirror) for mirror in _MIRRORS]
+    if list(sizes) != ours:
+        raise NotCompiledError(f"compiled structures of {list(sizes)} bytes; Python has {ours}")
+    return Library(target.name, loaded)
 
 
 def _share_threads(loaded: ctypes.CDLL) -> None:
-    """Give the code the threads that PyTorch has: two sets would take each other's cores.
-
-    Raises:
-        NotCompiledError: PyTorch has none of a kind that is known here.
-    """
+    """Give the code the threads that PyTorch has: two sets would take each other's cores."""
     path = openmp_path()
     if path is None:
         raise NotCompiledError("this build of PyTorch has no OpenMP with usable threads")
@@ -243,31 +252,6 @@ def openmp_path() -> Path | None:
     return next(iter([*torchs, *found]), None)
 
 
-def _check_library(loaded: ctypes.CDLL) -> ctypes.CDLL:
-    """Declare the functions, and hold this file's structures to the compiled ones."""
-    loaded.tts_make_frame.argtypes = [POINTER(FrameC)]
-    loaded.tts_multiply.argtypes = [
-        POINTER(MatrixC),
-        c_void_p,
-        c_int64,
-        c_void_p,
-        c_int32,
-        c_int32,
-        c_int32,
-    ]
-    loaded.tts_scratch.argtypes = [POINTER(ConvolutionC)]
-    loaded.tts_scratch.restype = c_int64
-    loaded.tts_convolve.argtypes = [POINTER(ConvolutionC), c_int32]
-    loaded.tts_convolve.restype = None
-    sizes = (c_int32 * len(_MIRRORS))()
-    _share_threads(loaded)
-    loaded.tts_sizes(sizes)
-    ours = [ctypes.sizeof(mirror) for mirror in _MIRRORS]
-    if list(sizes) != ours:
-        raise NotCompiledError(f"compiled structures of {list(sizes)} bytes; Python has {ours}")
-    return loaded
-
-
 @dataclass(frozen=True, slots=True)
 class Processor:
     """Hold what this processor can do as far as PyTorch's libraries are allowed to use it."""
@@ -277,11 +261,6 @@ class Processor:
     packs_bf16: bool  # it packs bfloat16 too, in hardware or not
     simd: str
 
-    @property
-    def cpu_class(self) -> str:
-        """Return bf16 or avx2: which row of published figures this processor belongs to."""
-        return "bf16" if self.bf16 else "avx2"
-
 
 def find_processor() -> Processor:
     """Look at the processor and at the limits that environment variables put on libraries."""
@@ -289,15 +268,8 @@ def find_processor() -> Processor:
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
     packing = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     wide = simd.startswith("AVX512")
-    bf16 = wide and _has("_is_avx512_bf16_supported") and _allows(limit, _BF16_ISAS)
+    has_bf16 = getattr(torch.cpu, "_is_avx512_bf16_supported", None)  # of some versions alone
+    is_allowed = limit in ("ALL", "DEFAULT", "") or limit.startswith(_BF16_ISAS)
+    bf16 = wide and is_allowed and bool(has_bf16 is not None and has_bf16())
     packs_bf16 = packing and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return Processor(bf16=packs_bf16 and bf16, packing=packing, packs_bf16=packs_bf16, simd=simd)
-
-
-def _has(name: str) -> bool:
-    look = getattr(torch.cpu, name, None)  # not part of every PyTorch version
-    return bool(look is not None and look())
-
-
-def _allows(limit: str, isas: tuple[str, ...]) -> bool:
-    return limit in ("ALL", "DEFAULT", "") or limit.startswith(isas)

@@ -16,12 +16,9 @@ MOST = dict.fromkeys(LIMITS, _COLUMN) | {"max_stored_bytes": 2**63 - 1}
 
 
 class Command(BaseCommand):
-    """`create_key --user NAME --name LABEL [--scopes LIST] [--days N] [limits] [--json]`."""
-
     help = "Create an API key for a user and print it. The key cannot be shown again."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Declare the options."""
         parser.add_argument("--user", required=True, help="Name of the user who gets the key.")
         parser.add_argument(
             "--name", required=True, help="What the key is for, such as the name of a program."
@@ -74,7 +71,6 @@ def _option(limit: str) -> str:
 
 
 def _scopes(text: str) -> list[str]:
-    """Return the scopes of a list with commas."""
     scopes = [scope.strip() for scope in text.split(",") if scope.strip()]
     unknown = [scope for scope in scopes if scope not in SCOPES]
     if unknown or not scopes:
@@ -85,14 +81,12 @@ def _scopes(text: str) -> list[str]:
 
 
 def _limit(name: str, value: int | None) -> int | None:
-    """Return a limit that the database can hold."""
     if value is not None and not 0 <= value <= MOST[name]:
         raise CommandError(f"{_option(name)} must be 0 to {MOST[name]}")
     return value
 
 
 def _expiry(days: int | None) -> dt.datetime | None:
-    """Return the moment that is so many days from now."""
     from django.utils import timezone
 
     if days is None:

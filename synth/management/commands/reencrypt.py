@@ -10,8 +10,6 @@ from ttsweb.refusals import RefusedError
 
 
 class Command(BaseCommand):
-    """Read each secret with any of the keys and write it with `TTS_SECRET_KEY`."""
-
     help = (
         "Encrypt the secrets in the database with TTS_SECRET_KEY. Afterwards you can empty "
         "TTS_SECRET_KEY_FALLBACKS."

@@ -98,7 +98,6 @@ def test_a_graph_is_refused_where_there_is_none() -> None:
 
 def test_slots_have_the_positions_that_are_asked_for() -> None:
     report = run(ar, *SMALL, "--batch", "1", "--positions", "100")
-
     assert report.rows[0]["cache_length"] == 100
 
 

@@ -62,19 +62,16 @@ def test_ar_has_a_row_for_each_batch_and_context_with_both_ratios() -> None:
 
 def test_ar_without_the_baseline_says_why_its_ratio_is_missing() -> None:
     (row,) = _json("ar", "--preset", "tiny", "--batch", "2", "--context", "20", *SHORT)["rows"]
-
     assert row["ratio_to_baseline"] is None
     assert "--baseline" in row["why_null"]["ratio_to_baseline"]
 
 
 def test_a_table_is_printed_and_the_json_kept(tmp_path: Path) -> None:
     path = tmp_path / "ar.json"
-
     printed = _bench(
         "ar", "--preset", "tiny", "--batch", "1", "--context", "20", *SHORT,
         "--output", str(path),
     )  # fmt: skip
-
     assert "frames_per_second" in printed.splitlines()[-2]
     assert json.loads(path.read_text(encoding="utf-8"))["rows"][0]["batch"] == 1
 
@@ -84,7 +81,6 @@ def test_prefill_compares_a_cached_voice_with_the_whole_prompt() -> None:
         "prefill", "--preset", "tiny", "--tokens", "16", "--prefix", "0,32",
         "--windows", "2", "--threads", "1", "--baseline",
     )["rows"]  # fmt: skip
-
     assert [(row["prefix"], row["cached"]) for row in rows] == [(0, False), (32, False), (32, True)]
     assert all(row["milliseconds"] > 0 and row["ratio_to_baseline"] > 0 for row in rows)
 
@@ -152,7 +148,6 @@ def test_what_cannot_be_measured_is_refused_with_a_sentence(
 ) -> None:
     with pytest.raises(CommandError) as caught:
         _bench(*arguments)
-
     assert sentence in str(caught.value)
 
 

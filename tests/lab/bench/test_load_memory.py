@@ -47,14 +47,12 @@ def test_transformers_take_their_weights_and_no_second_copy(
     config: EngineConfig, dtype: str, bytes_per_number: int
 ) -> None:
     found = measure_load("transformers", replace(config, dtype=dtype))
-
     assert found.weights == pytest.approx(bytes_per_number * 167e6, rel=0.06)
     assert_lean(found)
 
 
 def test_weights_in_8_bits_never_stand_in_memory_as_a_whole_in_32(config: EngineConfig) -> None:
     found = measure_load("transformers", replace(config, dtype="int8"))
-
     # 113 M of the 167 M numbers are in 8 bits, and the library's layout adds a third to these.
     assert found.peak_anonymous <= 1.5 * found.weights, found
     assert found.weights < 0.55 * 4 * 167e6
@@ -73,7 +71,6 @@ def test_a_codec_half_takes_its_own_weights_alone(config: EngineConfig, part: st
 def test_a_codec_half_comes_as_lean_out_of_a_pickle(config: EngineConfig, tmp_path: Path) -> None:
     stored = load_file(config.checkpoint / "codec.safetensors")
     torch.save(stored, tmp_path / "codec.pth")
-
     assert_lean(measure_load("decoder", replace(config, checkpoint=tmp_path)))
 
 
@@ -98,9 +95,7 @@ def test_a_load_that_fails_says_why(tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_the_command_prints_a_row_for_each_part(capsys: pytest.CaptureFixture[str]) -> None:
     tiny = Path(__file__).parents[2] / "data" / "golden" / "tiny-s2"
-
     assert main([str(tiny), "--device", "cpu", "--threads", "1"]) == 0
-
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["part", "transformers", "encoder", "decoder"]
 

@@ -12,7 +12,6 @@ CPU = torch.device("cpu")
 
 def test_libraries_held_to_avx2_make_an_avx2_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
-
     assert run_facts(CPU, seed=0, preset=None)["cpu_class"] == "avx2"
 
 
@@ -50,9 +49,7 @@ def test_a_figure_without_meaning_needs_a_reason() -> None:
 
 def test_a_rate_of_tf32_leaves_the_products_precision_as_it_was() -> None:
     before = torch.get_float32_matmul_precision()
-
     assert matmul_rate(CPU, "tf32") is not None
-
     assert torch.get_float32_matmul_precision() == before
 
 
@@ -86,14 +83,11 @@ def test_contenders_take_turns_after_one_round_that_does_not_count() -> None:
 
 def test_a_disturbance_of_both_leaves_the_ratio_alone() -> None:
     ours, base = Series([30.0, 3.0, 33.0]), Series([10.0, 1.0, 11.0])
-
     ratio = ours.ratio_to(base)
-
     assert (ratio.median, ratio.low, ratio.high) == (3.0, 3.0, 3.0)
     assert ours.median() == 30.0
 
 
 def test_the_ratio_is_the_median_of_the_windows_with_its_extremes() -> None:
     ratio = Series([10.0, 40.0, 30.0]).ratio_to(Series([10.0, 10.0, 10.0]))
-
     assert (ratio.low, ratio.median, ratio.high) == pytest.approx((1.0, 3.0, 4.0))

@@ -56,7 +56,6 @@ def test_a_preset_needs_no_library_and_a_file_says_what_is_missing(
     golden: GoldenFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-
     assert preset_models("tiny", device="cpu").tokenizer.encode("ab") != []
     with pytest.raises(CheckpointError, match="package tokenizers, which cannot be imported"):
         Tokenizer.from_checkpoint(golden.checkpoint)

@@ -52,7 +52,6 @@ def test_another_seed_is_another_model() -> None:
     first, other = (
         dict(lm_weights(shape, device=CPU, dtype=torch.float32, seed=seed)) for seed in (0, 1)
     )
-
     path = "slow.layers.0.attention.wqkv.weight"
     assert not torch.equal(first[path], other[path])
 
@@ -87,10 +86,8 @@ def test_a_whole_folder_is_used_again_and_half_a_one_is_made_anew(tmp_path: Path
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("mine", encoding="utf-8")
-
     with pytest.raises(CheckpointError, match="contains no preset"):
         write_preset_checkpoint("tiny", tmp_path)
-
     assert [path.name for path in tmp_path.iterdir()] == ["letters.txt"]
 
 
@@ -106,7 +103,6 @@ def test_weights_that_do_not_fit_are_refused_with_the_numbers(
 ) -> None:
     small = DeviceMemory(free=4 * 10**9, total=8 * 10**9, source="this machine")
     monkeypatch.setattr(presets, "find_memory", lambda device: small)
-
     with pytest.raises(InvalidSpecError, match=r"needs 18\.2.* this machine has only 4\.0"):
         presets.preset_dual_ar(preset("full"), device=CPU, dtype="float32")
 

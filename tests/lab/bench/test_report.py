@@ -49,7 +49,6 @@ def test_a_missing_matplotlib_is_told_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-
     with pytest.raises(InvalidSpecError, match=r"pip install -c constraints\.txt matplotlib"):
         check_plot(tmp_path / "ar.png")
 
@@ -70,7 +69,5 @@ def test_a_report_without_axes_has_no_picture(tmp_path: Path) -> None:
 def test_the_rows_are_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "ar.png"
-
     draw_plot(_report(Plot("batch", "frames_per_second", ("dtype",))), path)
-
     assert path.read_bytes().startswith(b"\x89PNG")

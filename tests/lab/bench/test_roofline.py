@@ -19,7 +19,6 @@ FULL_WEIGHTS = 36 * FULL_LAYER + 4097 * 2560 + 9 * (4 * FULL_LAYER + 4096 * 2560
 
 def test_a_layer_and_a_position_of_the_published_shape() -> None:
     text = preset("full").config.text_config
-
     assert layer_weights(text) == FULL_LAYER == 100_925_440
     assert position_bytes(text, "bfloat16") == 147_456
 
@@ -28,7 +27,6 @@ def test_a_frame_reads_the_slow_weights_once_and_the_fast_ones_nine_times() -> N
     cost = frame_cost(
         preset("full").config, weight_dtype="bfloat16", kv_dtype="bfloat16", batch=1, context=2048
     )
-
     assert cost.weight_bytes == 2 * FULL_WEIGHTS == 14_742_983_680
     assert cost.kv_bytes == 2048 * 147_456
     assert cost.num_bytes == 2 * FULL_WEIGHTS + 2048 * 147_456

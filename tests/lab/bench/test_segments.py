@@ -30,7 +30,6 @@ def test_all_frames_of_all_segments_are_counted() -> None:
 
 def test_the_full_rate_ends_where_slots_begin_to_stand_empty() -> None:
     frames, ended = [10, 20, 30, 40], [4.0, 1.0, 2.0, 9.0]
-
     assert segments.full_rate(frames, ended, slots=2) == (20 + 30) / 2.0
     assert segments.full_rate(frames, ended, slots=1) == (10 + 20 + 30) / 4.0
     assert segments.full_rate(frames, ended, slots=3) is None

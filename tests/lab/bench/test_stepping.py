@@ -60,7 +60,6 @@ def test_streams_with_a_shared_beginning_are_distinct_behind_it(model: DualAR) -
 def test_a_stream_that_stops_early_is_no_figure(model: DualAR) -> None:
     batch = DecodeBatch(model, batch=2, context=50, frames=8, seed=0)
     batch.state.frame_limit[1] = 4
-
     with pytest.raises(BenchFailedError, match=r"\[8, 3\] frames instead of 8"):
         batch.decode()
 
@@ -100,5 +99,4 @@ def test_a_model_agrees_with_itself_and_less_with_fewer_bits() -> None:
 def test_other_weights_do_not_agree() -> None:
     shape = preset("tiny")
     one, other = (preset_dual_ar(shape, device=CPU, dtype="float32", seed=seed) for seed in (0, 1))
-
     assert measure_agreement(one, other, frames=3, seed=0).logits_error > 0.5

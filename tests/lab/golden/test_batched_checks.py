@@ -31,7 +31,6 @@ def _misses(golden: GoldenFolder, name: str) -> list[CaseResult]:
 @pytest.mark.parametrize("file", CHECKS)
 def test_every_case_of_the_file_passes(file: str, golden: GoldenFolder) -> None:
     results = list(CHECKS[file](golden))
-
     assert results
     assert [result for result in results if not result.passed] == []
 
@@ -80,7 +79,6 @@ def test_a_prefix_that_is_not_copied_is_a_miss(
     golden: GoldenFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(KVCache, "write_prefix", lambda *_: None)
-
     assert len(_misses(golden, "sampling")) > 3
 
 

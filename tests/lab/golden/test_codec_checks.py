@@ -28,7 +28,6 @@ def copied(tmp_path: Path) -> GoldenFolder:
 @pytest.mark.parametrize("file", CHECKS)
 def test_every_case_of_the_file_passes(file: str) -> None:
     results = list(CHECKS[file](GoldenFolder(GOLDEN)))
-
     assert results
     assert [result for result in results if not result.passed] == []
     assert {result.file for result in results} == {file}
@@ -37,7 +36,6 @@ def test_every_case_of_the_file_passes(file: str) -> None:
 def test_every_array_of_every_file_is_compared() -> None:
     folder = GoldenFolder(GOLDEN)
     inputs = ("codes", "in")  # of decoding and resampling: given, and compared by what comes out
-
     for file in [name for name in CHECKS if name.endswith(".safetensors")]:
         compared = " ".join(result.case for result in CHECKS[file](folder))
         for name in folder.tensors(file):
@@ -103,7 +101,6 @@ def test_companions_are_read_by_a_check_of_this_module() -> None:
 
 def test_each_rate_is_resampled_by_torchaudio_too_where_its_filter_fits() -> None:
     results = [*CHECKS["resample.safetensors"](GoldenFolder(GOLDEN))]
-
     by_torchaudio = {r.case.split()[0] for r in results if r.case.endswith(" torchaudio")}
     assert [r for r in results if not r.passed] == []
     assert by_torchaudio == {"8000", "16000", "22050", "48000"}
@@ -137,7 +134,6 @@ def test_a_fact_that_does_not_hold_is_a_miss(
     copied: GoldenFolder, case: str, changes: dict[str, Any], missed: list[str]
 ) -> None:
     change(copied, case, changes)
-
     assert [r.case for r in check_voices(copied) if not r.passed] == missed
 
 
@@ -155,6 +151,5 @@ def test_a_file_without_samples_must_be_refused() -> None:
     results = [
         r for r in check_voices(GoldenFolder(GOLDEN)) if r.case.startswith("samples_0_channels_1.")
     ]
-
     assert {r.found for r in results} == {"equal", "reference_audio_invalid"}
     assert all(r.passed for r in results)

@@ -15,9 +15,7 @@ GOLDEN = GoldenFolder(Path(__file__).resolve().parents[2] / "data" / "golden")
 
 def test_every_row_passes() -> None:
     rows = GOLDEN.json("checkpoint")["codec"]
-
     results = list(checkpoint_codec_variants(GOLDEN, rows))
-
     assert len(results) == len(rows) == 15
     assert [result for result in results if not result.passed] == []
 
@@ -35,5 +33,4 @@ def test_every_row_passes() -> None:
 )
 def test_a_row_that_says_otherwise_is_a_miss(row: dict[str, Any]) -> None:
     (result,) = checkpoint_codec_variants(GOLDEN, [row])
-
     assert not result.passed

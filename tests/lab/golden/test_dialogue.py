@@ -9,13 +9,11 @@ TAGGED = "  Once upon a time. <|speaker:1|> Yes. <|speaker:0|>No."
 
 def test_text_before_the_first_tag_is_kept() -> None:
     turns = split_text_by_speaker(TAGGED)
-
     assert turns == ["Once upon a time.", "<|speaker:1|> Yes.", "<|speaker:0|>No."]
 
 
 def test_text_before_the_first_tag_is_dropped_on_request() -> None:
     turns = split_text_by_speaker(TAGGED, drop_leading_text=True)
-
     assert turns == ["<|speaker:1|> Yes.", "<|speaker:0|>No."]
 
 
@@ -33,9 +31,7 @@ def test_untagged_text_is_one_batch_however_long() -> None:
 
 def test_no_text_is_lost_between_batches() -> None:
     text = TAGGED + "<|speaker:2|>" + "long " * 40
-
     batches = split_into_batches(text, chunk_bytes=30)
-
     assert "".join(batches).replace("\n", "").replace(" ", "") == text.replace(" ", "")
 
 

@@ -32,9 +32,7 @@ def test_a_mixed_batch_gives_each_requests_own_greedy_codes(
     loaded: Loaded, greedy: dict[str, Tensor]
 ) -> None:
     requests = [CodeRequest(greedy[f"{case}.prompt"], GREEDY) for case in CASES]
-
     batch = generate_codes(loaded.model, requests)
-
     for case, found in zip(CASES, batch, strict=True):
         assert torch.equal(found.columns, greedy[f"{case}.frames"])
 
@@ -77,12 +75,10 @@ def test_looking_less_often_at_the_end_flags_changes_nothing(
 
 def test_another_seed_gives_other_codes(loaded: Loaded, greedy: dict[str, Tensor]) -> None:
     prompt = greedy["no_voice.prompt"]
-
     one, other, again = (
         generate_codes(loaded.model, [CodeRequest(prompt, Sampling(seed=seed, max_frames=8))])[0]
         for seed in (1, 2, 1)
     )
-
     assert torch.equal(one.codes, again.codes)
     assert not torch.equal(one.codes, other.codes)
 
@@ -113,7 +109,6 @@ def test_the_last_good_frame_is_kept_when_the_limit_ends_the_run(
 
 def test_one_frame_is_a_result_for_the_product(loaded: Loaded, greedy: dict[str, Tensor]) -> None:
     request = CodeRequest(greedy["no_voice.prompt"], replace(GREEDY, max_frames=1))
-
     assert generate_codes(loaded.model, [request])[0].codes.shape[1] == 1
     with pytest.raises(InvalidSpecError):
         generate_codes(loaded.model, [request], compat=REFERENCE)
@@ -131,20 +126,16 @@ def test_an_end_token_in_the_first_frame_ends_the_run(loaded: Loaded, golden: Go
 
 def test_the_end_frame_is_not_among_the_codes(loaded: Loaded, greedy: dict[str, Tensor]) -> None:
     request = CodeRequest(greedy["stops_early.prompt"], GREEDY)
-
     found = generate_codes(loaded.model, [request])[0]
-
     assert found.finish_reason is FinishReason.END
     assert torch.equal(found.codes, greedy["stops_early.codes"])
 
 
 def test_a_full_context_is_named(loaded: Loaded, greedy: dict[str, Tensor]) -> None:
     prompt = greedy["no_voice.prompt"]
-
     found = generate_codes(
         loaded.model, [CodeRequest(prompt, GREEDY)], max_seq_len=prompt.shape[1] + 6
     )[0]
-
     assert found.finish_reason is FinishReason.CONTEXT_FULL
     assert found.codes.shape[1] == 6
 
@@ -193,18 +184,15 @@ def test_every_batch_of_a_text_is_spoken_and_heard_by_the_next(loaded: Loaded) -
 def test_batches_of_a_text_do_not_repeat_each_others_noise(loaded: Loaded) -> None:
     prompt = torch.zeros(11, 3, dtype=torch.int64)
     sampling = Sampling(seed=4, temperature=1.9, top_p=1.0, top_k=64, max_frames=4)
-
     first, second = (
         generate_codes(loaded.model, [CodeRequest(prompt, sampling, noise_offset=offset)])[0]
         for offset in (0, 4)
     )
-
     assert not torch.equal(first.columns, second.columns)
 
 
 def test_a_prompt_one_position_too_long_is_refused_with_the_numbers(loaded: Loaded) -> None:
     text = "7" * 2040
-
     with pytest.raises(PromptTooLongError, match="2048"):
         next(generate_text(loaded.model, loaded.tokenizer, text, sampling=GREEDY))
 
@@ -212,9 +200,7 @@ def test_a_prompt_one_position_too_long_is_refused_with_the_numbers(loaded: Load
 def test_a_voice_without_columns_is_used_as_it_is(loaded: Loaded) -> None:
     voice = VoicePrompt("Hello there.", torch.zeros(10, 0, dtype=torch.int64))
     sampling = replace(GREEDY, max_frames=2)
-
     (found,) = generate_text(loaded.model, loaded.tokenizer, "x", [voice], sampling=sampling)
-
     assert found.codes.shape == (10, 2)
 
 

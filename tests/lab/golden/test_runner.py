@@ -22,7 +22,6 @@ _LM_CHECKS: dict[str, Check] = (
 @pytest.mark.parametrize("name", sorted(_LM_CHECKS))
 def test_every_language_model_vector_is_met(name: str, golden: GoldenFolder) -> None:
     results = list(_LM_CHECKS[name](golden))
-
     assert results
     assert [result for result in results if not result.passed] == []
 
@@ -90,14 +89,12 @@ def test_each_damage_fails_its_own_case(
     file: str, case: str, damaged_results: list[CaseResult]
 ) -> None:
     found = [r for r in damaged_results if (r.file, r.case) == (file, case)]
-
     assert found, [result for result in damaged_results if result.file == file]
     assert not any(result.passed for result in found)
 
 
 def test_a_check_that_raises_stops_no_other(damaged_results: list[CaseResult]) -> None:
     passed = {result.file for result in damaged_results if result.passed}
-
     assert {"prompts.safetensors", "sampling.safetensors", "checkpoint.json"} <= passed
 
 

@@ -55,22 +55,18 @@ def test_json_holds_the_counts_and_every_case(small_folder: Path) -> None:
 def test_another_folder_ends_in_exit_code_2(tmp_path: Path) -> None:
     with pytest.raises(CommandError) as caught:
         call_command("verify-golden", str(tmp_path))
-
     assert caught.value.returncode == 2
 
 
 def test_a_path_that_does_not_exist_ends_in_exit_code_2(small_folder: Path) -> None:
     with pytest.raises(CommandError, match="streamed") as caught:
         call_command("verify-golden", str(small_folder), "--path", "sideways")
-
     assert caught.value.returncode == 2
 
 
 def test_the_path_chosen_is_the_one_that_runs(small_folder: Path) -> None:
     out = io.StringIO()
-
     with pytest.raises(SystemExit):  # the codec's vectors are missing here
         call_command("verify-golden", str(small_folder), "--path", "streamed", stdout=out)
-
     assert "codec_decode.safetensors" in out.getvalue()
     assert "rope.safetensors" not in out.getvalue()

@@ -38,7 +38,6 @@ def test_the_ids_are_the_librarys_and_no_text_is_encoded() -> None:
 @pytest.mark.usefixtures("bare")
 def test_ids_are_read_from_the_file_where_the_library_is_missing() -> None:
     found = read_vocabulary(GoldenFolder(GOLDEN).checkpoint)
-
     assert found is not None
     assert found.special.num_semantic == 256
 
@@ -65,7 +64,6 @@ def test_another_format_names_the_library(tmp_path: Path, request: pytest.Fixtur
     soundfile.write(tmp_path / "wide.wav", np.zeros(9, np.float32), 44_100, subtype="FLOAT")
     soundfile.write(tmp_path / "deep.wav", np.zeros(9, np.float32), 44_100, subtype="PCM_24")
     request.getfixturevalue("bare")
-
     for name in ("wide.wav", "deep.wav"):
         with pytest.raises(GoldenFolderError, match="needs the package soundfile"):
             read_wav(tmp_path / name)

@@ -37,7 +37,6 @@ def test_less_is_better_for_a_time(value: float, verdict: str) -> None:
 )
 def test_more_is_better_for_a_rate(value: float, verdict: str) -> None:
     figure = next(figure for figure in FIGURES if figure.key == "tokens_per_second")
-
     assert figure.verdict(value) == verdict
 
 
@@ -54,7 +53,6 @@ def test_what_was_not_measured_has_a_reason_and_no_verdict(
     record: dict[str, Any], reason: str
 ) -> None:
     row = _rtf(record)
-
     assert row["found"] == "-"
     assert row["verdict"] == f"not measured: {reason}"
 
@@ -62,13 +60,11 @@ def test_what_was_not_measured_has_a_reason_and_no_verdict(
 @pytest.mark.parametrize(("on_gpu", "preset"), [(False, "full"), (True, "tiny")])
 def test_a_cpu_or_another_shape_meets_no_mark(on_gpu: bool, preset: str) -> None:
     record = {**_record(rtf=0.01), "preset": preset}
-
     assert _rtf(record, on_gpu=on_gpu, preset=preset)["verdict"].startswith("none:")
 
 
 def test_every_figure_has_a_step_that_can_give_it() -> None:
     steps = {"parity": PARITY, "speed": SPEED, "serving": SERVING}
-
     for figure in FIGURES:
         assert figure.step in {step.name for step in steps[figure.part]}
 
@@ -81,5 +77,4 @@ def test_a_parts_steps_fit_into_its_time(steps: Any) -> None:
 
 def test_a_table_is_aligned() -> None:
     rows: list[dict[str, Any]] = [{"a": 1, "b": None}, {"a": 12345.678, "b": True}]
-
     assert as_table(rows, ("a", "b")) == "a        b\n1        -\n12345.7  yes"

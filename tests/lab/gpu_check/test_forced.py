@@ -28,16 +28,13 @@ def steps(model: DualAR) -> Forced:
 
 def test_a_model_agrees_with_itself(model: DualAR, steps: Forced) -> None:
     again = forced_steps(without_kernels(model), frames=FRAMES)
-
     assert steps.columns.shape == (FRAMES, 2, 11)
     assert steps.compared(again) == {"cache_error": 0.0, "same_tokens": 1.0, "same_codes": 1.0}
 
 
 def test_what_is_stepped_over_is_given_and_not_what_was_taken(steps: Forced) -> None:
     other = preset_dual_ar(preset("tiny"), device=torch.device("cpu"), dtype="bfloat16")
-
     found = steps.compared(forced_steps(other, frames=FRAMES))
-
     assert 0 < found["cache_error"] < 0.05  # the same columns went in, whatever was drawn
 
 

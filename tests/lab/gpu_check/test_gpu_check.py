@@ -77,14 +77,12 @@ def test_what_cannot_be_done_is_refused(
     tmp_path: Path, arguments: tuple[str, ...], sentence: str
 ) -> None:
     done = _run(tmp_path, *arguments)
-
     assert done.returncode != 0
     assert sentence in done.stderr
 
 
 def test_all_steps_are_listed(tmp_path: Path) -> None:
     done = _run(tmp_path, "--list")
-
     assert done.returncode == 0
     for step in ("kernels-bfloat16", "graphs", "strict", "forced", "memory", "segments", "cold"):
         assert f" {step} " in done.stdout

@@ -42,7 +42,6 @@ class Wrong(StandInGraphs):
 
 def test_recorded_steps_give_every_frame_of_eager_ones(model: DualAR) -> None:
     found = compare_runs(model, StandInGraphs())
-
     assert found.mismatches == []
     assert {row["bucket"] for row in found.rows} == {1, 2, 4, 8}
     assert sum(int(row["frames"]) for row in found.rows) == 50
@@ -50,6 +49,5 @@ def test_recorded_steps_give_every_frame_of_eager_ones(model: DualAR) -> None:
 
 def test_one_wrong_code_of_one_frame_is_told(model: DualAR) -> None:
     found = compare_runs(model, Wrong())
-
     assert found.mismatches
     assert "columns" in found.mismatches[0]

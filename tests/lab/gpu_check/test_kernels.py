@@ -46,6 +46,5 @@ def test_new_memory_holds_nan_until_it_is_written() -> None:
 
 def test_a_cpu_runs_no_kernel(tmp_path: Path) -> None:
     context = Context(torch.device("cpu"), "tiny", tmp_path, tmp_path, lambda line: None)
-
     with pytest.raises(NotMeasuredError, match="needs a GPU"):
         check_kernels(context, torch.float32)

@@ -15,7 +15,6 @@ def _record(step: str, run: str = "a", status: str = DONE, **more: object) -> di
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     records = Records(tmp_path / "new")
     records.write(_record("ar", rows=[{"batch": 1, "rate": 2.5, "what": None}]))
-
     assert records.read("speed", "ar") == _record(
         "ar", rows=[{"batch": 1, "rate": 2.5, "what": None}]
     )
@@ -25,7 +24,6 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_what_json_cannot_say_is_written_as_text(tmp_path: Path) -> None:
     records = Records(tmp_path)
     records.write(_record("ar", error=float("nan"), path=Path("x"), sizes=(1, float("inf"))))
-
     content = (tmp_path / "speed.ar.json").read_text(encoding="utf-8")
     assert json.loads(content, parse_constant=lambda name: 1 / 0) == _record(
         "ar", error="nan", path="x", sizes=[1, "inf"]

@@ -98,35 +98,27 @@ def test_another_run_leaves_what_is_done_and_tries_the_rest_again(
 ) -> None:
     steps = [made.step("good"), made.step("bad", fails=ValueError("x"))]
     _run(tmp_path, steps)
-
     _run(tmp_path, steps, "second")
-
     assert made.ran == ["good", "bad", "bad"]
 
 
 @pytest.mark.parametrize("changed", ["device", "preset", "commit"])
 def test_what_was_found_elsewhere_is_found_again(tmp_path: Path, made: Steps, changed: str) -> None:
     _run(tmp_path, [made.step("good")])
-
     _run(tmp_path, [made.step("good")], "second", facts={**FACTS, changed: "other"})
-
     assert made.ran == ["good", "good"]
 
 
 def test_again_means_also_what_is_done(tmp_path: Path, made: Steps) -> None:
     _run(tmp_path, [made.step("good")])
-
     _run(tmp_path, [made.step("good")], "second", again=True)
-
     assert made.ran == ["good", "good"]
 
 
 def test_within_a_run_no_step_is_begun_twice(tmp_path: Path, made: Steps) -> None:
     steps = [made.step("bad", fails=ValueError("x")), made.step("good")]
     _run(tmp_path, steps)
-
     _run(tmp_path, steps, again=True)  # the run goes on in another process
-
     assert made.ran == ["bad", "good"]
 
 
@@ -134,9 +126,7 @@ def test_a_step_that_was_cut_off_goes_last(tmp_path: Path, made: Steps) -> None:
     Records(tmp_path / "out").write(
         {"part": "speed", "step": "slow", "run": "before", "status": BEGUN}
     )
-
     _run(tmp_path, [made.step("slow"), made.step("one"), made.step("two")])
-
     assert made.ran == ["one", "two", "slow"]
 
 
@@ -161,9 +151,7 @@ def test_what_was_found_is_not_lost_to_a_run_that_has_no_time_for_it(
     tmp_path: Path, made: Steps
 ) -> None:
     _run(tmp_path, [made.step("good")])
-
     records = _run(tmp_path, [made.step("good")], "second", seconds=-1, again=True)
-
     assert _status(records, "good") == DONE
 
 
@@ -230,7 +218,6 @@ def test_the_other_steps_run_in_another_process(tmp_path: Path) -> None:
 
 def test_a_step_that_hangs_is_stopped(tmp_path: Path) -> None:
     problem, records = _watch(tmp_path, "hangs,two")
-
     assert problem is None
     assert _found(records, "hangs") == (FAILED, "took too long and was stopped")
     assert _found(records, "two")[0] == "done"
@@ -238,5 +225,4 @@ def test_a_step_that_hangs_is_stopped(tmp_path: Path) -> None:
 
 def test_a_process_that_begins_nothing_is_not_started_again(tmp_path: Path) -> None:
     problem, _ = _watch(tmp_path, "one", worker="raise SystemExit(4)")
-
     assert problem == "the process that runs the steps ended the process with exit code 4"

@@ -32,7 +32,6 @@ def fitted() -> tuple[LatentSpace, list[Book], torch.Tensor, torch.Tensor]:
 
 def test_the_search_finds_every_state(fitted) -> None:  # type: ignore[no-untyped-def]
     _, books, latents, states = fitted
-
     assert torch.equal(books[0].search(latents), states)
 
 

@@ -13,14 +13,12 @@ CONFIG = codec_config(num_books=3, book_size=8, decoder_dim=32, layers=1)
 def test_snake_gives_what_the_engine_s_gives() -> None:
     engine, x = Snake(5), torch.randn(2, 5, 9)
     torch.nn.init.uniform_(engine.alpha, 0.5, 2)
-
     assert torch.allclose(TrainedSnake(engine.alpha)(x), engine(x.clone()), atol=1e-6)
 
 
 def test_snake_s_gradient_is_the_true_one() -> None:
     alpha = torch.nn.Parameter(torch.rand(1, 3, 1, dtype=torch.float64) + 0.5)
     x = torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True)
-
     assert torch.autograd.gradcheck(TrainedSnake(alpha), (x,))
     assert torch.autograd.gradcheck(lambda _: TrainedSnake(alpha)(x), (alpha,))
 
@@ -40,7 +38,6 @@ def test_names_of_weights_are_the_engine_s() -> None:
 
     with torch.device("meta"):
         engine = CodecDecoder(CONFIG)
-
     assert (
         dict(build_decoder(CONFIG).named_parameters()).keys()
         == dict(engine.named_parameters()).keys()

@@ -52,9 +52,7 @@ def descend(stage: EncoderStage | DecoderStage, name: str, steps: int) -> tuple[
 
 def test_the_encoder_comes_nearer_to_the_latents(space: LatentSpace, books: list[Book]) -> None:
     stage = EncoderStage(CLIPS, space, books, EncoderRecipe(batch=2, layers=1), CPU)
-
     before, after = descend(stage, "loss", steps=12)
-
     assert after < before
 
 
@@ -99,7 +97,6 @@ def test_the_decoder_comes_nearer_to_the_wave(space: LatentSpace, books: list[Bo
 
 def test_codes_of_other_clips_are_refused(space: LatentSpace, books: list[Book]) -> None:
     codes = [torch.zeros(3, clip.num_frames + 1, dtype=torch.int64) for clip in CLIPS]
-
     with pytest.raises(RunFolderError, match="other speech"):
         DecoderStage(CLIPS, codes, books, DecoderRecipe(layers=1), CPU)
 

@@ -62,5 +62,4 @@ def test_a_folder_without_a_model_is_said(tmp_path: Path) -> None:
 def test_a_failed_stage_ends_in_exit_code_1(tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as caught:
         call_command("train-demo", "--stage", "codes", "--folder", str(tmp_path))
-
     assert caught.value.code == 1

@@ -39,7 +39,6 @@ def test_an_aligned_clip_has_states_letters_and_features_for_every_frame(
 
 def test_a_plain_clip_keeps_its_wave(synthesiser: Espeak) -> None:
     clip = plain_clip("A plain one.", 1, random.Random(0))
-
     assert clip is not None
     assert clip.num_frames == int(np.ceil(len(clip.wave) / SAMPLE_RATE * 44100 / 2048))
     assert not len(clip.letters)
@@ -80,7 +79,6 @@ def spoken() -> Utterance:
 
 def test_frames_of_a_phone_are_its_time_rounded(spoken: Utterance) -> None:
     spans = spans_of(spoken)
-
     assert [(span.phone, span.frames) for span in spans] == [
         ("s", 2), ("oU", 3), ("_", 5), ("0", 2), ("n", 3), ("_", 1),
     ]  # fmt: skip
@@ -104,14 +102,12 @@ def test_rows_walk_evenly_through_each_phone(spoken: Utterance) -> None:
 
 def test_a_voiceless_phone_is_noise_above(spoken: Utterance) -> None:
     clarity = row_clarity(spans_of(spoken))
-
     assert not clarity[: 2 * ROWS_PER_FRAME].any()
     assert clarity[2 * ROWS_PER_FRAME] == 0.9
 
 
 def test_letters_go_with_the_words_they_belong_to(spoken: Utterance) -> None:
     letters = letter_positions(spoken, spans_of(spoken), letters=5)
-
     assert all(0 <= letter < 2 for letter in letters[:5])
     assert all(3 <= letter <= 4 for letter in letters[10:])
     assert letters == sorted(letters)

@@ -38,7 +38,6 @@ def test_the_same_text_takes_the_same_course(synthesiser: Espeak) -> None:
 @pytest.mark.parametrize("voice", VOICES, ids=lambda voice: voice.name)
 def test_a_voice_s_pitch_is_on_the_grid(synthesiser: Espeak, voice: TrainedVoice) -> None:
     measured = median_pitch(clean_wave(REFERENCE_TEXT, voice.espeak))
-
     assert measured == pytest.approx(voice.grid_multiple * PITCH_GRID_HZ, rel=0.015)
 
 

@@ -27,7 +27,6 @@ def space() -> LatentSpace:
 
 def test_every_state_has_a_code_and_a_direction_of_its_own(space: LatentSpace) -> None:
     cosines = space.directions @ space.directions.t()
-
     assert set(space.states) == set(STATES)
     assert torch.allclose(space.directions.norm(dim=1), torch.ones(len(STATES)), atol=1e-5)
     assert float((cosines - torch.eye(len(STATES))).max()) < 0.99
@@ -36,9 +35,7 @@ def test_every_state_has_a_code_and_a_direction_of_its_own(space: LatentSpace) -
 def test_features_come_back_from_the_parts(space: LatentSpace) -> None:
     clip = CLIPS[3]
     parts = space.latents(clip)[:, PARTS_FIRST:]
-
     back = parts @ torch.linalg.pinv(space.basis) + space.mean
-
     assert float((back - frame_features(clip)).abs().mean()) < 0.05
 
 
@@ -54,12 +51,10 @@ def test_the_voice_and_the_state_stand_in_places_of_their_own(space: LatentSpace
 
 def test_a_rare_state_falls_back_to_an_earlier_frame_of_its_phone(space: LatentSpace) -> None:
     codes = space.codes_of(["a 3", "q 1"])
-
     assert space.states[int(codes[0])] == "a 2"
     assert space.states[int(codes[1])] == "_ 1"
 
 
 def test_only_the_commonest_states_get_codes() -> None:
     space = fit_latent_space([*CLIPS], num_states=3)
-
     assert len(space.states) == 3

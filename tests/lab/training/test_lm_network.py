@@ -72,15 +72,12 @@ def test_attention_maps_are_logs_of_shares_of_the_past(
     models: tuple[DualAR, DualAR], columns: torch.Tensor
 ) -> None:
     _, (first, _) = hidden_states(models[0], columns)
-
     shares = first[0].exp()
-
     assert torch.allclose(shares.sum(1), torch.ones(9), atol=1e-5)
     assert float(shares.detach().triu(1).max()) < 1e-6
 
 
 def test_the_config_says_where_the_semantic_tokens_are() -> None:
     config = parse_config(config_json(SIZES))
-
     assert config.semantic_end_token_id - config.semantic_start_token_id + 1 == SIZES.codes
     assert config.text_config.vocab_size == config.semantic_end_token_id + 1

@@ -43,7 +43,6 @@ def stage(coded: CodedClips) -> LMStage:
 
 def test_codes_and_letters_come_back_by_clip(coded: CodedClips) -> None:
     clip = make_clips(40)[7]
-
     assert coded.texts[7] == clip.text
     assert coded.codes_of(7).shape == (3, clip.num_frames)
     assert np.allclose(coded.letters_of(7), clip.letters, atol=0.01)
@@ -81,7 +80,6 @@ def test_targets_are_the_next_token_where_speech_is(stage: LMStage) -> None:
 
 def test_the_letter_looked_at_is_a_letter_of_the_text(stage: LMStage, coded: CodedClips) -> None:
     columns, _, spoken = stage._batch(np.random.default_rng(5), 130)
-
     for part in spoken:
         first = int(columns[part.row, part.text_first, 0])
         assert make_tokenizer(SIZES.codes).decode([first]) == "W"
@@ -101,7 +99,6 @@ def test_spoilt_input_keeps_text_and_targets(stage: LMStage) -> None:
 
 def test_the_same_step_gives_the_same_losses(stage: LMStage) -> None:
     first, second = (stage.losses(5, 0.5)["loss"] for _ in range(2))
-
     assert torch.equal(first, second)
 
 

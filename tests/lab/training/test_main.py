@@ -25,7 +25,6 @@ def test_a_stage_before_its_time_says_what_to_run_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = run(options("--folder", str(tmp_path / "run"), "--stage", "quantizer"))
-
     assert code == 1
     assert "run train-demo --stage data first" in capsys.readouterr().err
 
@@ -34,9 +33,7 @@ def test_no_cuda_is_said_and_not_replaced(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-
     code = run(options("--folder", str(tmp_path), "--device", "cuda", "--stage", "lm"))
-
     assert code == 1
     assert "use --device cpu" in capsys.readouterr().err
 
@@ -56,9 +53,7 @@ def test_a_missed_gate_stops_unless_forced(tmp_path: Path) -> None:
 
 def test_minutes_are_shared_among_the_stages_that_train() -> None:
     plan = PLANS["cpu"]
-
     shares = [minutes_of(stage, plan, 100, alone=False) for stage in ("encoder", "decoder", "lm")]
-
     assert sum(shares) == pytest.approx(100)
     assert minutes_of("lm", plan, 30, alone=True) == 30
 

@@ -48,7 +48,6 @@ def test_half_a_line_of_losses_is_left_out(tmp_path: Path) -> None:
     run.append_losses("lm", {"step": 1, "loss": 2.0})
     with (tmp_path / "lm.losses.jsonl").open("a") as file:
         file.write('{"step": 2, "lo')
-
     assert run.read_losses("lm") == [{"step": 1, "loss": 2.0}]
 
 
@@ -81,7 +80,6 @@ def test_a_gate_is_missed_until_the_losses_are_below_it(tmp_path: Path) -> None:
 
 def test_a_folder_keeps_its_plan(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
-
     assert settle_plan(run, "toy", frozen_blocks=None) == PLANS["toy"]
     assert settle_plan(run, None, frozen_blocks=2).encoder.frozen_blocks == 2
     with pytest.raises(RunFolderError, match="started with the plan 'toy'"):

@@ -18,18 +18,14 @@ def speech(multiple: int = 3, voicing: float = 0.8) -> tuple[torch.Tensor, torch
 
 def test_the_right_wave_costs_nothing() -> None:
     harmonic, noise = speech()
-
     parts = SpectralLoss()(harmonic + noise, harmonic, noise)
-
     assert float(parts["mel"]) == 0
     assert float(parts["magnitude"]) == 0
 
 
 def test_silence_costs_the_whole_wave() -> None:
     harmonic, noise = speech()
-
     parts = SpectralLoss()(torch.zeros_like(harmonic), harmonic, noise)
-
     assert float(parts["wave"]) > 0.95
     assert float(parts["mel"]) > 0.5
 

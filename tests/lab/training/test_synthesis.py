@@ -22,14 +22,12 @@ def steady(voicing: float = 1.0, level: float = -3.0, rows: int = 64) -> torch.T
 @pytest.mark.parametrize("voice", VOICES, ids=lambda voice: voice.name)
 def test_pitch_is_the_voice_s(voice) -> None:  # type: ignore[no-untyped-def]
     harmonic, noise = synthesise(steady(), torch.tensor([voice.grid_multiple]))
-
     assert median_pitch((harmonic + noise)[0].numpy()) == pytest.approx(voice.pitch_hz, rel=0.01)
 
 
 def test_a_held_sound_repeats_with_every_cycle() -> None:
     harmonic, noise = synthesise(steady(voicing=0.5), torch.tensor([3]))
     wave = (harmonic + noise)[0, 4 * ROW_LENGTH :]
-
     assert torch.allclose(wave[:CYCLE], wave[CYCLE : 2 * CYCLE], atol=1e-5)
 
 
@@ -55,6 +53,5 @@ def test_two_decades_of_power_are_ten_times_the_level() -> None:
     loud, quiet = (
         synthesise(steady(level=level), torch.tensor([2]))[0].std() for level in (-2.0, -4.0)
     )
-
     assert float(loud / quiet) == pytest.approx(10, rel=1e-3)
     assert np.isfinite(float(loud))

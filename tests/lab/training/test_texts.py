@@ -33,7 +33,6 @@ def test_drawn_texts_are_plain_and_short(corpus: Corpus) -> None:
 
 def test_no_drawn_text_is_a_held_out_sentence(corpus: Corpus) -> None:
     rng = random.Random(1)
-
     assert not {draw_text(corpus, rng) for _ in range(2000)} & set(corpus.held_out)
 
 

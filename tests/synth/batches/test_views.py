@@ -19,9 +19,16 @@ from rest_framework.test import APIClient
 from synth.accounts.keys import create_key
 from synth.models import Batch, Export, RenderJob, Segment
 from synth.transitions.claims import claim_segments
-from synth.transitions.files import claimable_exports, finish_export
-from synth.transitions.segments import fail_segment, finish_segment
-from tests.factories import CODEC_FINGERPRINT, claim_row, make_take, make_voice
+from synth.transitions.files import claimable_exports
+from synth.transitions.segments import fail_segment
+from tests.factories import (
+    CODEC_FINGERPRINT,
+    claim_row,
+    finish_export,
+    finish_segment,
+    make_take,
+    make_voice,
+)
 from tests.synth.batches.conftest import Post
 from voices.models import Voice
 

@@ -15,15 +15,7 @@ from synth.accounts.keys import create_key
 from synth.audiobooks.start import start_wanted_books
 from synth.batches.turns import advance_batch, advance_batches, start_sample
 from synth.jobs.removal import delete_job
-from synth.models import (
-    Batch,
-    BatchEntry,
-    BookSource,
-    RenderJob,
-    Segment,
-    Take,
-    WebhookDelivery,
-)
+from synth.models import Batch, BatchEntry, BookSource, RenderJob, Segment, Take, WebhookDelivery
 from synth.transitions.files import pause_job
 from synth.transitions.jobs import cancel_job, end_job
 from tests.factories import make_endpoint

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from synth.batches.entries import entries_of_books, read_manifest
+from synth.batches.entries import entries_of_list, read_manifest
+from synth.models import Batch
 from ttsweb.http.problems import status_of
 from ttsweb.refusals import SubmitRejectedError
 
@@ -115,7 +116,7 @@ def test_more_books_than_a_batch_may_have_are_refused_before_the_rest_is_read() 
     with pytest.raises(SubmitRejectedError) as of_file:
         read_manifest(lines + b"{broken", most=3)
     with pytest.raises(SubmitRejectedError) as of_list:
-        entries_of_books([{}] * 4, most=3)
+        entries_of_list([{}] * 4, max_items=3, kind=Batch.Kind.BOOKS)
 
     for refused in (of_file, of_list):
         assert (status_of(refused.value), refused.value.code) == (413, "book_batch_too_many")

@@ -12,8 +12,7 @@ from rest_framework.test import APIClient
 from synth.audiobooks.start import start_book
 from synth.models import BookSource, Export, RenderJob
 from synth.text.pauses import DEFAULT_PAUSES
-from synth.transitions.files import finish_export
-from tests.factories import claim_row, make_voice
+from tests.factories import claim_row, finish_export, make_voice
 from tests.synth.books_api.shelf import speak_all, store_book
 
 pytestmark = pytest.mark.django_db(transaction=True)

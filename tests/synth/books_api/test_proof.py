@@ -10,8 +10,7 @@ from django.contrib.auth.models import User
 from synth.audiobooks.proof import proof_of
 from synth.audiobooks.start import start_book
 from synth.models import BookSource, Export, RenderJob, Segment
-from synth.transitions.files import finish_export
-from tests.factories import claim_row, make_user, make_voice
+from tests.factories import claim_row, finish_export, make_user, make_voice
 from tests.synth.books_api.shelf import speak_all, store_book
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from synth.models import RenderJob, Segment, Take
-from synth.transitions.takes import candidate_of
+from synth.transitions.takes import with_candidate
 from tests.factories import make_job, make_segment, make_take
 
 SCREEN = [{"name": "too_short", "value": 0.2, "limit": 1.5}]
@@ -48,7 +48,7 @@ def keep(
     }
     take = make_take(**(values | fields))
     if is_bad or segment.candidates:
-        segment.candidates.append(candidate_of(take, segment.seed))
+        segment.candidates += with_candidate([], take, segment.seed)
         segment.candidate_takes.add(take)
     segment.take, segment.status = take, Segment.Status.DONE
     segment.save()

@@ -12,10 +12,10 @@ from synth.batches.entries import entries_of_list
 from synth.batches.texts import BatchOptions, submit_batch
 from synth.models import Batch, Export, RenderJob, Segment
 from synth.transitions.batches import cancel_batch, retry_batch, settle_stalled_batches
-from synth.transitions.files import claimable_exports, finish_export
+from synth.transitions.files import claimable_exports
 from synth.transitions.jobs import close_cancelled_jobs, retry_job
 from synth.transitions.segments import fail_segment, finish_segments
-from tests.factories import claim_row, make_take, make_user, make_voice
+from tests.factories import claim_row, finish_export, make_take, make_user, make_voice
 from tests.synth.transitions.test_races import at_once, claim, database
 
 __all__ = ["database"]  # a fixture is found by its name

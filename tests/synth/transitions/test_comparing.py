@@ -9,8 +9,8 @@ import pytest
 
 from synth.models import Export, RenderJob, Segment, Take
 from synth.transitions.claims import claim_segments
-from synth.transitions.segments import finish_segment, retake_segments
-from tests.factories import CODEC_FINGERPRINT, make_job, make_take
+from synth.transitions.segments import retake_segments
+from tests.factories import CODEC_FINGERPRINT, finish_segment, make_job, make_take
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]
 

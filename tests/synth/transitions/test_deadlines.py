@@ -10,10 +10,17 @@ import pytest
 from synth.jobs.retry import retry
 from synth.models import Export, RenderJob, Segment
 from synth.transitions.claims import claim_segments
-from synth.transitions.files import finish_export
 from synth.transitions.jobs import stop_overdue_jobs
-from synth.transitions.segments import fail_segment, finish_segment
-from tests.factories import CODEC_FINGERPRINT, claim_row, make_job, make_take, make_version
+from synth.transitions.segments import fail_segment
+from tests.factories import (
+    CODEC_FINGERPRINT,
+    claim_row,
+    finish_export,
+    finish_segment,
+    make_job,
+    make_take,
+    make_version,
+)
 from ttsweb import leases
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -20,9 +20,9 @@ from synth.models.keys import lane_of
 from synth.transitions import claims as fair_order
 from synth.transitions.claims import SegmentClaim, claim_segments
 from synth.transitions.jobs import cancel_job
-from synth.transitions.segments import finish_segment
 from tests.factories import (
     CODEC_FINGERPRINT,
+    finish_segment,
     make_ended_job,
     make_job,
     make_take,

@@ -9,8 +9,8 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from synth.models import Export, RenderJob
-from synth.transitions.files import claimable_exports, fail_export, finish_export
-from tests.factories import claim_row, make_job
+from synth.transitions.files import claimable_exports, fail_export
+from tests.factories import claim_row, finish_export, make_job
 from ttsweb import leases
 from ttsweb.leases import Claim
 

@@ -11,8 +11,14 @@ from synth.jobs.retry import RetryRefusedError, check_voice, choose
 from synth.models import RenderJob, Segment
 from synth.transitions.claims import claim_segments, claimable_segments
 from synth.transitions.jobs import stop_silenced_jobs
-from synth.transitions.segments import finish_segment
-from tests.factories import CODEC_FINGERPRINT, make_job, make_take, make_user, make_voice
+from tests.factories import (
+    CODEC_FINGERPRINT,
+    finish_segment,
+    make_job,
+    make_take,
+    make_user,
+    make_voice,
+)
 from ttsweb.refusals import SubmitRejectedError
 from voices.access import note_use, speaking_version
 from voices.models import Voice, VoiceVersion

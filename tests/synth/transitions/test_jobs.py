@@ -8,7 +8,7 @@ import pytest
 
 from synth.models import Export, RenderJob, Segment
 from synth.transitions.claims import claim_segments
-from synth.transitions.files import fail_export, finish_export
+from synth.transitions.files import fail_export
 from synth.transitions.jobs import (
     cancel_job,
     close_cancelled_jobs,
@@ -16,10 +16,12 @@ from synth.transitions.jobs import (
     fail_open_segments,
     retry_job,
 )
-from synth.transitions.segments import cancel_segment, fail_segment, finish_segment
+from synth.transitions.segments import cancel_segment, fail_segment
 from tests.factories import (
     CODEC_FINGERPRINT,
     claim_row,
+    finish_export,
+    finish_segment,
     make_ended_job,
     make_job,
     make_take,

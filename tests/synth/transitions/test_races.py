@@ -18,15 +18,18 @@ from synth.jobs.removal import delete_job
 from synth.jobs.submit import Order, submit_job
 from synth.models import Export, RenderJob, Segment
 from synth.transitions.claims import claim_segments, wait_for_takes
-from synth.transitions.files import finish_export
 from synth.transitions.jobs import cancel_job, close_cancelled_jobs, retry_job
-from synth.transitions.segments import (
-    cancel_segment,
-    fail_segment,
+from synth.transitions.segments import cancel_segment, fail_segment, free_lost_segments
+from tests.factories import (
+    CODEC_FINGERPRINT,
+    claim_row,
+    finish_export,
     finish_segment,
-    free_lost_segments,
+    make_job,
+    make_take,
+    make_user,
+    make_voice,
 )
-from tests.factories import CODEC_FINGERPRINT, claim_row, make_job, make_take, make_user, make_voice
 from tests.voices.clips import clip_bytes
 from tests.workers.pairs import Pair, wait_for
 from ttsweb import leases

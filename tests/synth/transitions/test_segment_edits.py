@@ -15,9 +15,8 @@ from synth.models import Export, RenderJob, Segment, Take
 from synth.transitions.claims import claim_segments
 from synth.transitions.jobs import cancel_job
 from synth.transitions.segment_edits import choose_take, render_again, say_otherwise
-from synth.transitions.segments import finish_segment
 from synth.transitions.takes import retake_seed
-from tests.factories import CODEC_FINGERPRINT, make_export, make_job, make_take
+from tests.factories import CODEC_FINGERPRINT, finish_segment, make_export, make_job, make_take
 from tests.synth.transitions.test_races import at_once
 from tests.synth.transitions.test_races import database as database  # a fixture
 

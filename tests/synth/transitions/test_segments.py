@@ -17,12 +17,12 @@ from synth.transitions.jobs import cancel_job
 from synth.transitions.segments import (
     cancel_segment,
     fail_segment,
-    finish_segment,
     free_lost_segments,
     reopen_segments,
 )
 from tests.factories import (
     CODEC_FINGERPRINT,
+    finish_segment,
     make_job,
     make_segment,
     make_take,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from rest_framework.response import Response
 from rest_framework.test import APIClient, APIRequestFactory
 from rest_framework.views import APIView
 
+from synth.api.jobs.requests import JobCreateSerializer
+from synth.formats import FORMATS
 from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
 from ttsweb.http.parsers import BoundedJSONParser
 
@@ -209,6 +212,28 @@ def test_a_choice_that_is_none_is_told_with_those_there_are() -> None:
     assert not checked.is_valid()
     assert str(checked.errors["format"][0]) == "'ogg{}' is not one of: wav, {odd}."
     assert "'b' is not one of: a." in str(checked.errors["kinds"])
+
+
+def test_every_request_names_the_choices_of_its_fields() -> None:
+    import_module("ttsweb.urls")
+    unnamed = [
+        f"{request.__name__}.{name}"
+        for request in _subclasses(StrictSerializer)
+        for name, field in request().fields.items()
+        for choice in [getattr(field, "child", field)]
+        if isinstance(choice, serializers.ChoiceField)
+        and "is not one of: " not in choice.error_messages["invalid_choice"]
+    ]
+
+    assert unnamed == []
+    assert str(JobCreateSerializer().fields["format"].error_messages["invalid_choice"]).endswith(
+        f"is not one of: {', '.join(FORMATS)}."
+    )
+
+
+def _subclasses(base: type[Any]) -> list[type[Any]]:
+    below = base.__subclasses__()
+    return [*below, *(one for child in below for one in _subclasses(child))]
 
 
 def test_what_accept_asks_for_does_not_matter() -> None:

@@ -35,7 +35,6 @@ URL = "/api/v1/stats"
 
 
 def client_of(user: User) -> APIClient:
-    """Return a client of a user's session."""
     client = APIClient()
     client.force_authenticate(user)
     return client
@@ -43,7 +42,6 @@ def client_of(user: User) -> APIClient:
 
 @pytest.fixture
 def client() -> APIClient:
-    """A client of a superuser."""
     return client_of(make_user("boss", is_superuser=True))
 
 
@@ -54,7 +52,6 @@ def clerk() -> User:
 
 
 def add_book_file(job: Any, size_bytes: int) -> None:
-    """Make the row of a book's file."""
     digest = f"{job.pk}".replace("-", "")
     BookFile.objects.create(job=job, kind="m4b", options_digest=digest, size_bytes=size_bytes)
 
@@ -110,16 +107,10 @@ def test_failures_are_grouped_by_reason_and_only_of_the_last_week() -> None:
 
 
 def test_a_user_sees_neither_the_jobs_of_others_nor_the_installation() -> None:
-    make_job(
-        owner=make_user("eve"),
-        segments=0,
-        error_code="x",
-        finished_at=timezone.now(),
-        status="failed",
-    )
+    eve = make_user("eve")
+    make_job(owner=eve, segments=0, error_code="x", finished_at=timezone.now(), status="failed")
     ada = make_user("ada")
     answer = client_of(ada).get("/api/v1/overview").json()
-
     assert set(answer) == {"queue", "books", "failures"}
     assert answer["failures"] == []
 
@@ -151,9 +142,7 @@ def test_a_superuser_sees_workers_days_and_storage() -> None:
 
 def test_the_first_page_shows_the_figures_and_links_to_what_the_user_may_see() -> None:
     make_worker("worker-one", seconds_ago=1)
-
     page = logged_in().get("/admin/").content.decode()
-
     assert "worker-one" in page
     assert 'href="/admin/voices/voice/"' in page
     plain = logged_in(make_staff()).get("/admin/").content.decode()
@@ -161,22 +150,13 @@ def test_the_first_page_shows_the_figures_and_links_to_what_the_user_may_see() -
     assert 'href="/admin/voices/voice/"' not in plain
 
 
-def test_overview_needs_a_user_and_takes_no_field() -> None:
-    assert APIClient().get("/api/v1/overview").status_code == 401
-    assert client_of(make_user("ada")).get("/api/v1/overview?days=3").status_code == 400
-
-
-def test_an_idle_service_shows_zeros_for_every_status(client: APIClient) -> None:
-    shown = client.get(URL).json()
-
-    assert shown["whole"] is True
-    assert shown["codes"] == {"memory_hit": 0, "storage_hit": 0, "encoder_run": 0}
-    assert shown["workers"] == []
-    assert shown["queue"]["jobs"]["queued"] == 0
-    assert set(shown["queue"]["voice_versions"]) == {"pending", "encoding", "ready", "failed"}
-
-
 def test_counters_queues_and_workers_are_those_of_the_rows(client: APIClient) -> None:
+    idle = client.get(URL).json()
+    assert idle["whole"] is True
+    assert idle["codes"] == {"memory_hit": 0, "storage_hit": 0, "encoder_run": 0}
+    assert idle["workers"] == []
+    assert idle["queue"]["jobs"]["queued"] == 0
+    assert set(idle["queue"]["voice_versions"]) == {"pending", "encoding", "ready", "failed"}
     count("encoder_run", 1)
     count("memory_hit", 3)
     make_voice(ready=False)
@@ -192,14 +172,6 @@ def test_counters_queues_and_workers_are_those_of_the_rows(client: APIClient) ->
     worker = shown["workers"][0]
     assert (worker["state"], worker["resampler"]) == ("ready", "builtin")
     assert worker["figures"] == {"codes_cache_bytes": 640}
-
-
-def test_a_parameter_is_refused(client: APIClient) -> None:
-    assert client.get(f"{URL}?all=1").json()["code"] == "unknown_field"
-
-
-def test_a_key_is_needed() -> None:
-    assert APIClient().get(URL).status_code == 401
 
 
 def test_stored_bytes_are_counted_by_kind(client: APIClient) -> None:
@@ -267,7 +239,6 @@ def test_whole_installation_is_for_staff_who_may_view_workers(path: str, clerk: 
     plain = make_staff()
     permitted = make_user("permitted")
     permitted.user_permissions.set(clerk.user_permissions.all())
-
     assert "workers" in client_of(clerk).get(path).json()
     assert "workers" not in client_of(plain).get(path).json()
     assert "workers" not in client_of(User.objects.get(pk=permitted.pk)).get(path).json()
@@ -278,7 +249,6 @@ def test_a_key_shows_the_whole_installation_with_the_scope_admin_alone(
     path: str, clerk: User
 ) -> None:
     boss = make_user("boss", is_superuser=True)
-
     for user in (boss, clerk):
         assert "workers" not in client_with(user, "read").get(path).json()
         assert "workers" in client_with(user, "read", "admin").get(path).json()
@@ -289,6 +259,12 @@ def test_figures_cost_the_same_however_much_there_is(django_assert_max_num_queri
     ada = make_user("ada")
     for _ in range(5):
         make_export(make_job(owner=ada), size_bytes=5)
-
     with django_assert_max_num_queries(9):
         client_of(ada).get(URL)
+
+
+@pytest.mark.parametrize("path", [URL, "/api/v1/overview"])
+def test_figures_need_a_user_and_take_no_field(client: APIClient, path: str) -> None:
+    assert APIClient().get(path).status_code == 401
+    refused = client.get(f"{path}?days=3")
+    assert (refused.status_code, refused.json()["code"]) == (400, "unknown_field")

@@ -23,7 +23,6 @@ pytestmark = pytest.mark.django_db
 
 
 def studio_of(user: User) -> str:
-    """Return the Studio as a user sees it."""
     return logged_in(user).get("/", follow=True).content.decode()
 
 
@@ -63,9 +62,7 @@ def test_a_user_sees_only_what_permissions_allow() -> None:
     make_voice("Hidden", owner=eve)
     make_voice("Put away", owner=ada, archived=True)
     make_job(owner=eve, text="A secret text.")
-
     page = studio_of(ada)
-
     assert "Hidden" not in page and "Put away" not in page and "A secret text." not in page
     assert "/admin/voices/voice/add/" not in page
     assert "/admin/synth/apikey/add/" not in page
@@ -74,10 +71,8 @@ def test_a_user_sees_only_what_permissions_allow() -> None:
 def test_a_voice_that_is_not_ready_is_named_with_its_reason() -> None:
     ada = make_staff("add_voice")
     voice = make_voice("Ada's", owner=ada, ready=False)
-
     assert "its clips are being encoded" in studio_of(ada)
     voice.versions.update(status="failed", error_message="The clip is silent.")
-
     assert "The clip is silent." in studio_of(ada)
 
 
@@ -98,9 +93,7 @@ def test_what_keeps_jobs_waiting_is_said_with_the_remedy(
 ) -> None:
     for columns in workers:
         make_worker(columns.get("role", "all"), **({"role": "all"} | columns))
-
     page = studio_of(make_staff())
-
     assert ("data-notice" in page) is bool(sentence)
     assert sentence in page
 

@@ -34,7 +34,6 @@ def decoded(content: bytes, container: str, limits: ClipLimits = LIMITS) -> Deco
 
 
 def refused(content: bytes, container: str, limits: ClipLimits = LIMITS) -> str:
-    """Return the code with which a clip is refused."""
     with pytest.raises(ClipError) as caught:
         decode_clip(content, container=container, limits=limits)
     assert caught.value.message.endswith(".")
@@ -47,9 +46,7 @@ def refused(content: bytes, container: str, limits: ClipLimits = LIMITS) -> str:
 )
 def test_wav_of_any_depth_gives_its_samples(subtype: str, codec: str, tolerance: float) -> None:
     samples = tone(seconds=1.5)
-
     clip = decoded(wav_bytes(samples, subtype=subtype), "wav")
-
     assert clip.measures["codec"] == codec
     assert clip.sample_rate == 24_000
     assert clip.waveform.dtype == np.float32
@@ -84,9 +81,7 @@ def test_coded_clip_keeps_its_length_and_pitch(
 @pytest.mark.parametrize(("container", "subtype"), [("flac", "PCM_24"), ("ogg", "VORBIS")])
 def test_flac_and_vorbis_decode(container: str, subtype: str) -> None:
     content = wav_bytes(seconds=1.5, format=container.upper(), subtype=subtype)
-
     clip = decoded(content, container)
-
     assert clip.measures["duration_seconds"] == pytest.approx(1.5, abs=0.01)
     assert clip.measures["codec"] in ("flac", "vorbis")
 
@@ -95,15 +90,12 @@ def test_webm_without_a_duration_is_measured_by_decoding() -> None:
     content = coded_bytes(
         tone(seconds=2.0, rate=48_000), rate=48_000, container="webm", codec="libopus", is_live=True
     )
-
     assert decoded(content, "webm").measures["duration_seconds"] == pytest.approx(2.0, abs=0.08)
 
 
 def test_eight_channels_at_192_khz_become_their_mean() -> None:
     samples = tone(seconds=1.0, rate=192_000, channels=8, level=0.4)
-
     clip = decoded(wav_bytes(samples, rate=192_000, subtype="FLOAT"), "wav")
-
     assert clip.sample_rate == 192_000
     assert clip.measures["channels"] == 8
     assert np.allclose(clip.waveform, samples.mean(axis=1), atol=1e-6)
@@ -133,10 +125,6 @@ def test_only_the_first_audio_stream_is_used() -> None:
     assert spectrum[880] < spectrum[220] / 100
 
 
-def test_nine_channels_are_refused() -> None:
-    assert refused(wav_bytes(tone(seconds=1.5, channels=9)), "wav") == "clip_too_many_channels"
-
-
 @pytest.mark.parametrize("declared", [1, 2**35])
 def test_flac_whose_header_lies_about_its_length_is_measured_by_decoding(declared: int) -> None:
     honest = wav_bytes(seconds=1.5, format="FLAC")
@@ -144,7 +132,6 @@ def test_flac_whose_header_lies_about_its_length_is_measured_by_decoding(declare
     # STREAMINFO: 4 bytes magic, 4 of block header, 10 of sizes, then 20+3+5+36 bits.
     (packed,) = struct.unpack(">Q", content[18:26])
     content[18:26] = struct.pack(">Q", packed >> 36 << 36 | declared)
-
     assert decoded(bytes(content), "flac").measures["duration_seconds"] == pytest.approx(1.5)
 
 
@@ -154,7 +141,6 @@ def test_flac_that_claims_a_second_and_holds_an_hour_is_stopped() -> None:
     content = bytearray(wav_bytes(silence, rate=8_000, format="FLAC"))
     (packed,) = struct.unpack(">Q", content[18:26])
     content[18:26] = struct.pack(">Q", packed >> 36 << 36 | 8_000)
-
     assert refused(bytes(content), "flac") == "clip_too_long"
 
 
@@ -162,51 +148,37 @@ def test_hour_of_audio_in_a_megabyte_is_refused_without_being_unpacked() -> None
     hour = np.zeros((3600 * 16_000, 1), dtype=np.float32)
     content = wav_bytes(hour, rate=16_000, format="FLAC")
     assert len(content) < 1_000_000
-
     small = ClipLimits(min_seconds=1.0, max_seconds=60.0, wall_seconds=180.0, megabytes=320)
     assert refused(content, "flac", small) == "clip_too_long"
 
 
-@pytest.mark.parametrize(("seconds", "code"), [(0.5, "clip_too_short"), (60.5, "clip_too_long")])
-def test_clip_outside_the_limits_is_refused(seconds: float, code: str) -> None:
-    assert refused(wav_bytes(seconds=seconds, rate=8_000), "wav") == code
+NOT_FINITE = np.where(np.arange(36_000)[:, None] == 100, np.nan, 0.1).astype(np.float32)
+ABSURD_RATE = bytearray(wav_bytes(seconds=1.5))
+ABSURD_RATE[24:28] = struct.pack("<I", 2**31 - 1)
 
 
-def test_silent_clip_is_refused() -> None:
-    silence = np.zeros((36_000, 1), dtype=np.float32)
-
-    assert refused(wav_bytes(silence), "wav") == "clip_silent"
-
-
-def test_samples_that_are_not_numbers_are_refused() -> None:
-    samples = tone(seconds=1.5)
-    samples[100] = np.nan
-
-    assert refused(wav_bytes(samples, subtype="FLOAT"), "wav") == "clip_not_finite"
+@pytest.mark.parametrize(
+    ("content", "container", "code"),
+    [
+        (wav_bytes(seconds=0.5, rate=8_000), "wav", "clip_too_short"),
+        (wav_bytes(seconds=60.5, rate=8_000), "wav", "clip_too_long"),
+        (wav_bytes(tone(seconds=1.5, channels=9)), "wav", "clip_too_many_channels"),
+        (wav_bytes(np.zeros((36_000, 1), dtype=np.float32)), "wav", "clip_silent"),
+        (wav_bytes(NOT_FINITE, subtype="FLOAT"), "wav", "clip_not_finite"),
+        (bytes(ABSURD_RATE), "wav", "clip_rate_unsupported"),
+        (wav_bytes(seconds=1.5, subtype="IMA_ADPCM"), "wav", "clip_undecodable"),
+        (wav_bytes(seconds=1.5), "flac", "clip_undecodable"),
+    ],
+    ids=["short", "long", "nine channels", "silent", "no numbers", "rate", "codec", "container"],
+)
+def test_clip_that_cannot_be_used_is_refused(content: bytes, container: str, code: str) -> None:
+    assert refused(content, container) == code
 
 
 @pytest.mark.parametrize("container", ["wav", "flac", "mp3", "ogg", "m4a", "webm"])
 def test_text_file_with_a_clips_name_is_refused(container: str) -> None:
     content = b"These are words, and no sound at all. " * 200
-
     assert refused(content, container) in ("clip_undecodable", "clip_no_audio")
-
-
-def test_clip_that_is_another_container_than_checked_is_refused() -> None:
-    assert refused(wav_bytes(seconds=1.5), "flac") == "clip_undecodable"
-
-
-def test_wav_in_a_codec_off_the_list_is_refused() -> None:
-    content = wav_bytes(seconds=1.5, subtype="IMA_ADPCM")
-
-    assert refused(content, "wav") == "clip_undecodable"
-
-
-def test_absurd_sample_rate_is_refused() -> None:
-    content = bytearray(wav_bytes(seconds=1.5))
-    content[24:28] = struct.pack("<I", 2**31 - 1)
-
-    assert refused(bytes(content), "wav") == "clip_rate_unsupported"
 
 
 def test_file_without_an_audio_stream_is_refused() -> None:
@@ -224,14 +196,12 @@ def test_file_without_an_audio_stream_is_refused() -> None:
 
 def test_decoding_that_takes_too_long_is_stopped() -> None:
     hurry = ClipLimits(min_seconds=1.0, max_seconds=60.0, wall_seconds=0.05, megabytes=1024)
-
     assert refused(wav_bytes(seconds=1.5), "wav", hurry) == "clip_decode_timeout"
 
 
 def test_decoding_that_takes_too_much_memory_is_stopped() -> None:
     content = wav_bytes(tone(seconds=59, rate=192_000), rate=192_000)
     tight = ClipLimits(min_seconds=1.0, max_seconds=60.0, wall_seconds=180.0, megabytes=256)
-
     assert refused(content, "wav", tight) == "clip_decode_memory"
 
 
@@ -256,16 +226,13 @@ def test_nothing_is_left_in_the_scratch_folder(tmp_path: Path) -> None:
     decode_clip(wav_bytes(seconds=1.5), container="wav", limits=LIMITS, scratch=tmp_path)
     with pytest.raises(ClipError):
         decode_clip(b"nothing", container="wav", limits=LIMITS, scratch=tmp_path)
-
     assert list(tmp_path.iterdir()) == []
 
 
 def test_usable_clip_comes_with_its_warnings() -> None:
     samples = tone(seconds=2.0, rate=8_000, level=3.0)
     samples[4_000:] = 0
-
     clip = decoded(wav_bytes(samples, rate=8_000), "wav")
-
     codes = {warning["code"] for warning in clip.warnings}
     assert {"clip_short", "clip_clipped", "clip_low_rate", "clip_mostly_silent"} == codes
 
@@ -273,9 +240,7 @@ def test_usable_clip_comes_with_its_warnings() -> None:
 def test_waveform_of_a_clip_is_drawn_in_400_values() -> None:
     samples = tone(seconds=2.0)
     samples[: len(samples) // 2] *= 0.1
-
     peaks = decoded(wav_bytes(samples), "wav").measures["peaks"]
-
     loudest = round(255 * float(np.abs(samples).max()))
     assert len(peaks) == 400
     assert peaks[100] == pytest.approx(loudest / 10, abs=2)
@@ -305,31 +270,21 @@ def test_square_wave_has_equal_peak_and_rms() -> None:
     }
 
 
-def test_noise_floor_is_what_is_left_between_words() -> None:
+def test_silence_is_counted_in_windows_and_the_floor_is_what_is_left_between_words() -> None:
     waveform = np.full(16_000, 0.001, dtype=np.float32)
     waveform[:12_000] = 0.5
-
     assert measure(waveform, 16_000)["noise_floor_dbfs"] == pytest.approx(-60.0, abs=0.1)
-
-
-def test_silence_is_counted_in_windows() -> None:
-    waveform = np.zeros(16_000, dtype=np.float32)
+    waveform[:] = 0
     waveform[:4_000] = 0.3
-
     assert measure(waveform, 16_000)["silence_share"] == pytest.approx(0.75, abs=0.02)
-
-
-def test_clip_shorter_than_a_window_is_measured() -> None:
-    assert measure(np.full(3, 0.1, dtype=np.float32), 44_100)["silence_share"] == 0.0
-
-
-def test_fine_clip_has_no_warning() -> None:
-    assert warnings_for(FINE) == []
+    short = np.full(3, 0.1, dtype=np.float32)  # less than a window
+    assert measure(short, 44_100)["silence_share"] == 0.0
 
 
 @pytest.mark.parametrize(
     ("change", "code"),
     [
+        ({}, None),
         ({"duration_seconds": 2.9}, "clip_short"),
         ({"duration_seconds": 30.1}, "clip_long"),
         ({"silence_share": 0.51}, "clip_mostly_silent"),
@@ -338,8 +293,8 @@ def test_fine_clip_has_no_warning() -> None:
         ({"damaged_packets": 1}, "clip_damaged"),
     ],
 )
-def test_each_weakness_has_its_own_warning(change: dict[str, float], code: str) -> None:
-    assert [warning["code"] for warning in warnings_for(FINE | change)] == [code]
+def test_each_weakness_has_its_own_warning(change: dict[str, float], code: str | None) -> None:
+    assert [one["code"] for one in warnings_for(FINE | change)] == ([code] if code else [])
 
 
 @pytest.mark.parametrize("size", [1, 13, 700, 10_000])
@@ -351,20 +306,15 @@ def test_parts_are_those_of_the_whole_in_blocks_of_any_size(
     peaks = WaveformPeaks(len(samples), most=most)
     for start in range(0, len(samples), size):
         peaks.push(samples[start : start + size])
-
     part_of = np.arange(len(samples)) * most // len(samples)
     expected = [round(255 * float(np.abs(samples[part_of == part]).max())) for part in range(most)]
     assert peaks.values() == expected
 
 
 def test_short_signal_has_a_value_for_each_sample() -> None:
-    assert peaks_of(np.array([0.0, -0.5, 1.0, 3.0], dtype=np.float32), most=10) == [
-        0, 128, 255, 255,
-    ]  # fmt: skip
-
-
-def test_nothing_has_no_values() -> None:
-    assert peaks_of(np.zeros(0, dtype=np.float32), most=10) == []
+    few = np.array([0.0, -0.5, 1.0, 3.0], dtype=np.float32)
+    assert peaks_of(few, most=10) == [0, 128, 255, 255]
+    assert peaks_of(few[:0], most=10) == []
 
 
 def test_more_than_was_told_is_left_out() -> None:
@@ -372,5 +322,4 @@ def test_more_than_was_told_is_left_out() -> None:
     peaks.push(np.zeros(8, dtype=np.float32))
     peaks.push(np.array([0, 0, 1, 1], dtype=np.float32))
     peaks.push(np.ones(3, dtype=np.float32))
-
     assert peaks.values() == [0, 0, 0, 0, 0]

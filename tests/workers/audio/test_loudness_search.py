@@ -32,14 +32,12 @@ class Signal:
 
 
 def read(path: Path) -> tuple[AudioArray, int]:
-    """Return the samples of a 16-bit WAV file and their rate."""
     with wave.open(str(path)) as opened:
         raw = np.frombuffer(opened.readframes(opened.getnframes()), dtype="<i2")
         return raw.astype(np.float32) / np.float32(2**15), opened.getframerate()
 
 
 def limited(samples: AudioArray, rate: int, gain_db: float) -> AudioArray:
-    """Return the samples as a file would have them."""
     limiter = PeakLimiter(rate, ceiling=10 ** (CEILING_DBTP / 20))
     return np.concatenate(list(limiter.limit(amplify(iter([samples]), gain_db))))
 
@@ -63,9 +61,7 @@ def test_demo_speech_comes_within_half_a_unit_of_usual_targets(path: Path, targe
 
 def test_gain_without_a_limiter_takes_one_pass() -> None:
     signal = Signal(voiced(2.0, level=0.02))
-
     found = find_gain(signal, RATE, target_lufs=-30.0, ceiling_dbtp=CEILING_DBTP)
-
     assert found is not None
     assert (found.extra_db, signal.num_passes) == (0, 1)
 
@@ -87,5 +83,4 @@ def test_target_out_of_reach_ends_at_the_limiter_s_bound() -> None:
 @pytest.mark.parametrize("seconds", [0.2, 2.0])
 def test_silence_has_no_gain(seconds: float) -> None:
     silence = Signal(np.zeros(round(seconds * RATE), dtype=np.float32))
-
     assert find_gain(silence, RATE, target_lufs=-16.0, ceiling_dbtp=CEILING_DBTP) is None

@@ -88,7 +88,6 @@ def test_one_gain_for_the_whole_file_keeps_what_is_soft_soft(process: MiniatureP
 
 def test_target_that_peaks_forbid_is_said_to_be_missed(process: MiniatureProcess) -> None:
     export = finished(process, [voiced(3.0)], format="wav", loudness=-6.0)
-
     report = export.report
     assert report["target_reached"] is False
     assert "peaks" in report["note"]
@@ -100,9 +99,7 @@ def test_target_that_peaks_forbid_is_said_to_be_missed(process: MiniatureProcess
 @pytest.mark.parametrize("seconds", [0.2, 3.0])
 def test_silence_is_not_made_louder(process: MiniatureProcess, seconds: float) -> None:
     silence = np.zeros(round(seconds * RATE), dtype=np.float32)
-
     export = finished(process, [silence], format="wav", loudness=-16.0)
-
     assert export.report["loudness_lufs"] is None
     assert (export.report["gain_db"], export.report["target_reached"]) == (0, False)
     assert "silent" in export.report["note"]
@@ -112,7 +109,6 @@ def test_silence_is_not_made_louder(process: MiniatureProcess, seconds: float) -
 def test_file_without_a_target_is_the_takes_as_they_are(process: MiniatureProcess) -> None:
     take = voiced(1.0, level=0.99)
     export = finished(process, [take], format="flac")
-
     report = export.report
     assert np.abs(heard(export)[0][: len(take)] - take).max() <= 2**-15
     assert (report["gain_db"], report["target_lufs"], report["target_reached"]) == (0, None, None)
@@ -155,7 +151,6 @@ def test_file_has_the_bit_rate_that_its_job_asks_for(
 ) -> None:
     noise = (0.1 * rng.standard_normal(10 * RATE)).astype(np.float32)
     export = finished(process, [noise], format=form, bit_rate=bit_rate)
-
     tolerance = 0.02 if form == "mp3" else 0.2
     assert 8 * export.size_bytes / 10.3 == pytest.approx(bit_rate, rel=tolerance)
     assert export.report["bit_rate"] == pytest.approx(bit_rate, rel=tolerance)
@@ -163,7 +158,6 @@ def test_file_has_the_bit_rate_that_its_job_asks_for(
 
 def test_report_and_waveform_are_those_of_the_written_file(process: MiniatureProcess) -> None:
     export = finished(process, [voiced(2.0), voiced(1.0, seed=2)], format="wav", speed=1.25)
-
     samples, rate = heard(export)
     part_of = np.arange(len(samples)) * 1000 // len(samples)
     loudest = np.zeros(1000)
@@ -206,6 +200,5 @@ def test_waiting_for_nobody_ends_the_work(process: MiniatureProcess) -> None:
 
 def test_options_of_a_file_render_nothing_again(process: MiniatureProcess) -> None:
     finished(process, [voiced(1.0)], format="mp3", loudness=-20.0, sample_rate=16_000)
-
     job = RenderJob.objects.get()
     assert (job.status, job.segments_done) == (RenderJob.Status.SUCCEEDED, 1)

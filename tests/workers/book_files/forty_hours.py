@@ -18,11 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from synth.contract import AudioArray
-from tests.workers.book_files.made_books import FACTS, RATE, pulses
+from tests.workers.book_files.made_books import AAC, FACTS, RATE, encoder, make_m4b, pulses
 from workers.book_files.book_audio import BookAudio, ChapterAudio
-from workers.book_files.chapter_encodes import EncodeCache, Encoder, Encoding
-from workers.book_files.chapter_mastering import STANDARD
-from workers.book_files.m4b import make_m4b
+from workers.book_files.m4b import marks_of
 
 CHAPTER_MINUTES = 20
 
@@ -43,21 +41,20 @@ def measured(folder: Path, hours: float, encoded_hours: float) -> dict[str, floa
         ChapterAudio(
             f"Chapter {index + 1}",
             lambda seed=index % different: blocks(seed),  # type: ignore[misc]  # bound for each
+            (),
             content_key=str(index % different),
         )
         for index in range(count)
     )
-    encoder = Encoder(EncodeCache(folder / "cache"), STANDARD)
-    book = BookAudio(FACTS, chapters, RATE)
-    encoding = Encoding("aac")
+    work, book = encoder(folder), BookAudio(FACTS, chapters, RATE)
     start = time.perf_counter()
     for index in range(different):
-        encoder.chapter(book, index, encoding)
+        work.chapter(book, index, AAC)
     encoded_at = time.perf_counter()
-    made = make_m4b(folder / "book.m4b", book, encoder, encoding)
+    marks = marks_of(make_m4b(folder / "book.m4b", book, work))
     end = time.perf_counter()
-    audio = made.marks[-1].end / RATE
-    encoded_audio = made.marks[different - 1].end / RATE
+    audio = marks[-1].end / RATE
+    encoded_audio = marks[different - 1].end / RATE
     return {
         "audio_seconds": round(audio, 1),
         "peak_mb": round(_greatest_mb(), 1),
@@ -65,8 +62,8 @@ def measured(folder: Path, hours: float, encoded_hours: float) -> dict[str, floa
         "encode_times_real_time": round(encoded_audio / (encoded_at - start), 1),
         "splice_times_real_time": round(audio / (end - encoded_at), 1),
         "splice_seconds": round(end - encoded_at, 2),
-        "encoded": encoder.encoded,
-        "reused": encoder.reused,
+        "encoded": work.encoded,
+        "reused": work.reused,
     }
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import numpy as np
 
 from synth.contract import AudioArray
 from workers.book_files.book_audio import BookAudio, BookFacts, ChapterAudio, SegmentSpan
-from workers.book_files.chapter_encodes import EncodeCache, Encoder
+from workers.book_files.chapter_encodes import ChapterFile, EncodeCache, Encoder, Encoding
+from workers.book_files.chapter_files import make_one_file
 from workers.book_files.chapter_mastering import STANDARD, Mastering
 
 RATE = 44_100
+AAC = Encoding("aac")
 FACTS = BookFacts(
     title="The Time Machine: Ünïcode & <more>",
     subtitle="An Invention",
@@ -46,8 +49,21 @@ def in_blocks(audio: AudioArray, size: int = 10_007) -> Callable[[], Iterator[Au
     return lambda: (audio[at : at + size] for at in range(0, len(audio), size))
 
 
+def spoken(
+    title: str, audio: AudioArray, spans: Sequence[SegmentSpan] = (), *, index: int = 0
+) -> ChapterAudio:
+    """Return a chapter of this audio."""
+    key = hashlib.sha256(audio.tobytes()).hexdigest()
+    return ChapterAudio(title, in_blocks(audio), tuple(spans), key, index)
+
+
 def chapter(
-    title: str = "Chapter", *, sentences: int = 2, pitch: float = 180.0, level: float = 0.1
+    title: str = "Chapter",
+    *,
+    sentences: int = 2,
+    pitch: float = 180.0,
+    level: float = 0.1,
+    index: int = 0,
 ) -> ChapterAudio:
     """Return a chapter of sentences of 1.5 s with half a second of silence after each."""
     pause = np.zeros(RATE // 2, np.float32)
@@ -58,13 +74,15 @@ def chapter(
         spans.append(SegmentSpan(text, position, position + len(said)))
         parts += [said, pause]
         position += len(said) + len(pause)
-    return ChapterAudio(title, in_blocks(np.concatenate(parts)), tuple(spans))
+    return spoken(title, np.concatenate(parts), spans, index=index)
 
 
 def book(num_chapters: int = 3, **changes: object) -> BookAudio:
     """Return a book whose chapters differ in pitch and level."""
     chapters = tuple(
-        chapter(f"Chapter {index + 1}", pitch=150.0 + 40 * index, level=0.05 * (index + 1))
+        chapter(
+            f"Chapter {index + 1}", pitch=150.0 + 40 * index, level=0.05 * (index + 1), index=index
+        )
         for index in range(num_chapters)
     )
     values = {"facts": FACTS, "chapters": chapters, "sample_rate": RATE} | changes
@@ -78,4 +96,9 @@ def probe(file: Any) -> Any:
 
 def encoder(folder: Path, mastering: Mastering = STANDARD) -> Encoder:
     """Return an encoder that keeps its work in a folder."""
-    return Encoder(EncodeCache(folder / "cache"), mastering)
+    return Encoder(EncodeCache(folder / "cache"), mastering, is_unwanted=lambda: False)
+
+
+def make_m4b(path: Path, made_of: BookAudio, work: Encoder) -> list[ChapterFile]:
+    """Write an M4B; return its chapters."""
+    return make_one_file(path, made_of, work, AAC)

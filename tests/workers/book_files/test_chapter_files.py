@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from synth.formats import CHAPTER_FORMATS
+from synth.formats import BOOK_FILES, CHAPTER_FORMATS
 from tests.workers.book_files.made_books import FACTS, RATE, book, chapter, encoder, probe
 from workers.book_files import chapter_files
 from workers.book_files.chapter_encodes import Encoding
@@ -19,7 +19,7 @@ from workers.book_files.chapter_files import (
     make_one_file,
     make_sample,
 )
-from workers.book_files.m4b import make_m4b
+from workers.book_files.m4b import marks_of
 
 
 def decoded(path: Path) -> np.ndarray:
@@ -33,12 +33,11 @@ def decoded(path: Path) -> np.ndarray:
 def test_each_chapter_has_a_file_with_its_tags(form: str, tmp_path: Path) -> None:
     made = make_chapter_files(tmp_path / "out", book(3), encoder(tmp_path), Encoding(form))
 
-    assert [path.name for path in made.paths] == [
-        f"{number:02d} - Chapter {number}{path.suffix}"
-        for number, path in enumerate(made.paths, start=1)
+    assert [path.name for path in made] == [
+        f"{number:02d} - Chapter {number}{path.suffix}" for number, path in enumerate(made, start=1)
     ]
-    assert sorted((tmp_path / "out").iterdir()) == made.paths
-    for number, (path, one) in enumerate(zip(made.paths, made.chapters, strict=True), start=1):
+    assert sorted((tmp_path / "out").iterdir()) == list(made)
+    for number, (path, one) in enumerate(made.items(), start=1):
         with probe(path) as opened:
             tags = {**opened.metadata, **opened.streams.audio[0].metadata}
             seconds = opened.duration / 1e6
@@ -53,7 +52,7 @@ def test_each_chapter_has_a_file_with_its_tags(form: str, tmp_path: Path) -> Non
 def test_mp3_has_a_constant_192_kilobits(tmp_path: Path) -> None:
     made = make_chapter_files(tmp_path / "out", book(1), encoder(tmp_path), Encoding("mp3"))
 
-    with probe(made.paths[0]) as opened:
+    with probe(next(iter(made))) as opened:
         stream = opened.streams.audio[0]
         assert (stream.bit_rate, stream.sample_rate, stream.channels) == (192_000, RATE, 1)
         sizes = [packet.size for packet in opened.demux(stream) if packet.size]
@@ -63,7 +62,7 @@ def test_mp3_has_a_constant_192_kilobits(tmp_path: Path) -> None:
 def test_tags_of_mp3_are_id3(tmp_path: Path) -> None:
     made = make_chapter_files(tmp_path / "out", book(2), encoder(tmp_path), Encoding("mp3"))
 
-    content = made.paths[1].read_bytes()
+    content = list(made)[1].read_bytes()
     assert content[:3] == b"ID3"
     for frame in (b"TIT2", b"TPE1", b"TALB", b"TRCK", b"APIC"):
         assert frame in content[:200_000]
@@ -76,7 +75,7 @@ def test_one_edit_encodes_one_chapter(form: str, tmp_path: Path) -> None:
     edited = (first.chapters[0], chapter("Chapter 2", pitch=300.0), first.chapters[2])
 
     make_chapter_files(
-        tmp_path / "out", dataclasses.replace(first, chapters=edited), work, Encoding(form)
+        tmp_path / "again", dataclasses.replace(first, chapters=edited), work, Encoding(form)
     )
 
     assert (work.encoded, work.reused) == (4, 2)
@@ -86,7 +85,8 @@ def test_one_edit_encodes_one_chapter(form: str, tmp_path: Path) -> None:
 def test_one_file_holds_all_chapters_with_their_marks(form: str, tmp_path: Path) -> None:
     path = tmp_path / f"book.{form}"
 
-    chapters, marks = make_one_file(path, book(3), encoder(tmp_path), Encoding(form))
+    chapters = make_one_file(path, book(3), encoder(tmp_path), Encoding(form))
+    marks = marks_of(chapters)
 
     seconds = marks[-1].end / RATE
     audio = decoded(path)
@@ -110,17 +110,19 @@ def test_one_file_holds_all_chapters_with_their_marks(form: str, tmp_path: Path)
 def test_a_wav_beyond_32_bits_is_an_rf64(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chapter_files, "WAV_BYTES", 100_000)
 
-    _, marks = make_one_file(tmp_path / "b.wav", book(2), encoder(tmp_path), Encoding("wav"))
+    made = make_one_file(tmp_path / "b.wav", book(2), encoder(tmp_path), Encoding("wav"))
+    num_samples = sum(one.num_samples for one in made)
 
     assert (tmp_path / "b.wav").read_bytes()[:4] == b"RF64"
-    assert soundfile.info(tmp_path / "b.wav").frames == marks[-1].end
-    assert len(decoded(tmp_path / "b.wav")) == marks[-1].end
+    assert soundfile.info(tmp_path / "b.wav").frames == num_samples
+    assert len(decoded(tmp_path / "b.wav")) == num_samples
 
 
 def test_sample_ends_after_a_sentence_and_fades(tmp_path: Path) -> None:
     long = dataclasses.replace(book(1), chapters=(chapter("Long", sentences=12),))
 
-    seconds = make_sample(tmp_path / "s.mp3", long, 0, encoder(tmp_path), minutes=0.2)
+    made = make_sample(tmp_path / "s.mp3", long, encoder(tmp_path), minutes=0.2)
+    seconds = made.num_samples / RATE
 
     # Sentence n ends at 0.75 + 2 n - 0.5 s; with the fade, the fourth is the last within 12 s.
     assert seconds == pytest.approx(0.75 + 2 * 4 - 0.5 + FADE_SECONDS, abs=0.01)
@@ -130,15 +132,9 @@ def test_sample_ends_after_a_sentence_and_fades(tmp_path: Path) -> None:
 
 
 def test_sample_of_a_short_chapter_is_all_of_it(tmp_path: Path) -> None:
-    seconds = make_sample(tmp_path / "s.mp3", book(1), 0, encoder(tmp_path))
+    made = make_sample(tmp_path / "s.mp3", book(1), encoder(tmp_path), minutes=5.0)
 
-    assert seconds == pytest.approx(4 + 2.75, abs=0.03)
-
-
-@pytest.mark.parametrize("minutes", [0.0, -1.0, 5.1])
-def test_sample_out_of_range_is_refused(minutes: float, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="minutes"):
-        make_sample(tmp_path / "s.mp3", book(1), 0, encoder(tmp_path), minutes=minutes)
+    assert made.num_samples / RATE == pytest.approx(4 + 2.75, abs=0.03)
 
 
 @pytest.mark.parametrize("form", [*CHAPTER_FORMATS, "m4b"])
@@ -147,11 +143,9 @@ def test_titles_with_characters_that_no_tag_holds_break_nothing(form: str, tmp_p
     facts = dataclasses.replace(FACTS, title=odd, authors=(odd,), description=odd, series=odd)
     one = dataclasses.replace(book(1), facts=facts, chapters=(chapter(odd, sentences=1),))
 
-    if form == "m4b":
-        path = make_m4b(tmp_path / "book.m4b", one, encoder(tmp_path)).path
-    else:
-        path = tmp_path / f"book.{form}"
-        make_one_file(path, one, encoder(tmp_path), Encoding(form))
+    path = tmp_path / f"book.{form}"
+    make_one_file(path, one, encoder(tmp_path), Encoding(BOOK_FILES[form].chapters_as))
+    if form != "m4b":
         make_chapter_files(tmp_path / "out", one, encoder(tmp_path), Encoding(form))
 
     with probe(path) as opened:

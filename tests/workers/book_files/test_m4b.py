@@ -10,11 +10,10 @@ import av
 import numpy as np
 import pytest
 
-from tests.workers.book_files.made_books import FACTS, RATE, book, chapter, encoder, probe
+from tests.workers.book_files.made_books import FACTS, RATE, book, chapter, encoder, make_m4b, probe
 from tests.workers.book_files.mp4_walk import boxes, itunes_texts, nero_chapters
 from workers.book_files.book_audio import BookAudio, BookFileError, ChapterAudio
-from workers.book_files.chapter_encodes import Encoding
-from workers.book_files.m4b import make_m4b
+from workers.book_files.m4b import marks_of
 
 
 def decoded(path: Path) -> np.ndarray:
@@ -38,8 +37,9 @@ def test_chapters_join_to_the_sample(tmp_path: Path) -> None:
     made = make_m4b(tmp_path / "book.m4b", book(4), encoder(tmp_path))
 
     whole = decoded(tmp_path / "book.m4b")
-    assert len(whole) == made.marks[-1].end == sum(one.num_samples for one in made.chapters)
-    for index, mark in enumerate(made.marks):
+    marks = marks_of(made)
+    assert len(whole) == marks[-1].end == sum(one.num_samples for one in made)
+    for index, mark in enumerate(marks):
         alone = tmp_path / f"{index}.m4b"
         make_m4b(alone, dataclasses.replace(book(4), chapters=(book(4).chapters[index],)),
                  encoder(tmp_path))  # fmt: skip
@@ -54,7 +54,7 @@ def test_a_join_is_as_quiet_as_room_tone(tmp_path: Path) -> None:
     made = make_m4b(tmp_path / "book.m4b", book(4), encoder(tmp_path))
 
     whole = decoded(tmp_path / "book.m4b")
-    for mark in made.marks[1:]:
+    for mark in marks_of(made)[1:]:
         around = whole[mark.start - 2048 : mark.start + 2048]
         assert 20 * np.log10(np.abs(around).max()) < -55
         assert -85 < 10 * np.log10(np.mean(around**2)) < -68
@@ -69,14 +69,14 @@ def test_marks_of_600_chapters_are_exact(tmp_path: Path) -> None:
     one = dataclasses.replace(book(1), chapters=tuple(keyed))
     work = encoder(tmp_path)
 
-    made = make_m4b(tmp_path / "book.m4b", one, work)
+    marks = marks_of(make_m4b(tmp_path / "book.m4b", one, work))
 
     found = chapters_of(tmp_path / "book.m4b")
     assert (work.encoded, work.reused) == (3, 597)
     assert [row["title"] for row in found] == [f"№ {index}" for index in range(600)]
     whole = decoded(tmp_path / "book.m4b")
-    assert len(whole) == made.marks[-1].end
-    for row, mark in zip(found, made.marks, strict=True):
+    assert len(whole) == marks[-1].end
+    for row, mark in zip(found, marks, strict=True):
         assert row["start"] * RATE == mark.start
         assert row["end"] * RATE == mark.end
     # The speech of the last chapter begins where its mark and head say, within 10 ms.
@@ -84,7 +84,7 @@ def test_marks_of_600_chapters_are_exact(tmp_path: Path) -> None:
     assert np.argmax(last) / RATE == pytest.approx(0.75, abs=0.01)
     listed = nero_chapters((tmp_path / "book.m4b").read_bytes())
     assert len(listed) == 255
-    assert listed[254][0] == pytest.approx(made.marks[254].start / RATE, abs=1e-6)
+    assert listed[254][0] == pytest.approx(marks[254].start / RATE, abs=1e-6)
 
 
 def test_tags_are_those_that_audiobookshelf_reads(tmp_path: Path) -> None:
@@ -168,13 +168,14 @@ def test_a_damaged_entry_of_the_cache_is_encoded_again(tmp_path: Path) -> None:
 def test_takes_of_other_rates_keep_their_length(rate: int, tmp_path: Path) -> None:
     other = dataclasses.replace(book(2), sample_rate=rate)
 
-    made = make_m4b(tmp_path / "book.m4b", other, encoder(tmp_path), Encoding("aac"))
+    made = make_m4b(tmp_path / "book.m4b", other, encoder(tmp_path))
+    marks = marks_of(made)
 
     seconds = 4.0 * RATE / rate
-    assert len(decoded(tmp_path / "book.m4b")) == made.marks[-1].end
-    for one in made.chapters:
-        assert one.num_samples / made.sample_rate == pytest.approx(seconds + 2.75, abs=0.05)
-        assert one.spans[1].start / made.sample_rate == pytest.approx(0.75 + seconds / 2, abs=1e-4)
+    assert len(decoded(tmp_path / "book.m4b")) == marks[-1].end
+    for one in made:
+        assert one.num_samples / one.sample_rate == pytest.approx(seconds + 2.75, abs=0.05)
+        assert one.spans[1].start / one.sample_rate == pytest.approx(0.75 + seconds / 2, abs=1e-4)
 
 
 def test_a_book_without_chapters_is_refused(tmp_path: Path) -> None:

@@ -13,9 +13,17 @@ import pytest
 from lxml import etree
 
 from tests.workers.book_files.epubs import check, small_epub
-from tests.workers.book_files.made_books import RATE, book, chapter, encoder, probe
-from workers.book_files.book_audio import BookAudio, BookFileError, ChapterAudio, SegmentSpan
-from workers.book_files.m4b import make_m4b
+from tests.workers.book_files.made_books import (
+    AAC,
+    RATE,
+    book,
+    chapter,
+    encoder,
+    make_m4b,
+    probe,
+    spoken,
+)
+from workers.book_files.book_audio import BookAudio, BookFileError, SegmentSpan
 from workers.book_files.read_along import make_read_along
 from workers.book_files.read_along_source import make_read_along_of
 
@@ -31,21 +39,19 @@ def spoken_book(sentences: list[tuple[str, str]]) -> BookAudio:
     )
     sound = chapter().blocks
     audio = np.resize(np.concatenate(list(sound())), step * max(1, len(sentences)))
-    return dataclasses.replace(
-        book(1), chapters=(ChapterAudio("One", lambda: iter([audio]), spans),)
-    )
+    return dataclasses.replace(book(1), chapters=(spoken("One", audio, spans),))
 
 
 def test_made_book_is_whole_and_its_clips_are_where_the_segments_are(tmp_path: Path) -> None:
     one, work = book(3), encoder(tmp_path)
     made = make_m4b(tmp_path / "book.m4b", one, work)
 
-    make_read_along(tmp_path / "book.epub", one, work)
+    make_read_along(tmp_path / "book.epub", one, work, AAC)
 
     found = check(tmp_path / "book.epub")
     assert (work.encoded, work.reused) == (3, 3)
     assert len(found) == 3
-    for (document, clips), encoded in zip(found.items(), made.chapters, strict=True):
+    for (document, clips), encoded in zip(found.items(), made, strict=True):
         assert document.startswith("OEBPS/text/")
         assert [clip[0] for clip in clips] == [span.text for span in encoded.spans]
         starts = [span.start / RATE for span in encoded.spans]
@@ -55,7 +61,7 @@ def test_made_book_is_whole_and_its_clips_are_where_the_segments_are(tmp_path: P
 
 
 def test_audio_of_a_chapter_can_be_played_and_is_as_long_as_its_clips_say(tmp_path: Path) -> None:
-    make_read_along(tmp_path / "book.epub", book(2), encoder(tmp_path))
+    make_read_along(tmp_path / "book.epub", book(2), encoder(tmp_path), AAC)
 
     clips = list(check(tmp_path / "book.epub").values())[1]
     with zipfile.ZipFile(tmp_path / "book.epub") as package:
@@ -69,7 +75,7 @@ def test_audio_of_a_chapter_can_be_played_and_is_as_long_as_its_clips_say(tmp_pa
 def test_texts_of_any_kind_stay_well_formed(tmp_path: Path) -> None:
     odd = spoken_book([("<b>&amp;\0 \ud800 ]]> \ufffe", ""), ("Ende „gut“.", "")])
 
-    make_read_along(tmp_path / "book.epub", odd, encoder(tmp_path))
+    make_read_along(tmp_path / "book.epub", odd, encoder(tmp_path), AAC)
 
     assert [clip[0] for clip in next(iter(check(tmp_path / "book.epub").values()))] == [
         "<b>&amp; ]]>", "Ende „gut“."
@@ -97,7 +103,7 @@ def test_own_text_gets_a_mark_for_each_sentence_and_loses_no_letter(tmp_path: Pa
     ]
 
     _, missing = make_read_along_of(
-        tmp_path / "out.epub", tmp_path / "in.epub", spoken_book(sentences), encoder(tmp_path)
+        tmp_path / "out.epub", tmp_path / "in.epub", spoken_book(sentences), encoder(tmp_path), AAC
     )
 
     found = check(tmp_path / "out.epub")
@@ -120,7 +126,7 @@ def test_sentences_that_share_an_element_share_one_clip(tmp_path: Path) -> None:
     sentences = [(text, "OPS/text/a.xhtml") for text in ("One two.", "Three four.", "Five.")]
 
     make_read_along_of(
-        tmp_path / "out.epub", tmp_path / "in.epub", spoken_book(sentences), encoder(tmp_path)
+        tmp_path / "out.epub", tmp_path / "in.epub", spoken_book(sentences), encoder(tmp_path), AAC
     )
 
     clips = check(tmp_path / "out.epub")["OPS/text/a.xhtml"]
@@ -133,7 +139,7 @@ def test_an_epub_2_becomes_an_epub_3(tmp_path: Path) -> None:
 
     make_read_along_of(
         tmp_path / "out.epub", tmp_path / "in.epub",
-        spoken_book([("Hello.", "OPS/text/a.xhtml")]), encoder(tmp_path),
+        spoken_book([("Hello.", "OPS/text/a.xhtml")]), encoder(tmp_path), AAC,
     )  # fmt: skip
 
     assert check(tmp_path / "out.epub")["OPS/text/a.xhtml"][0][0] == "Hello."
@@ -150,7 +156,7 @@ def test_the_time_machine_keeps_its_text_and_gains_times(tmp_path: Path) -> None
     ]
 
     _, missing = make_read_along_of(
-        tmp_path / "out.epub", source, spoken_book(sentences), encoder(tmp_path)
+        tmp_path / "out.epub", source, spoken_book(sentences), encoder(tmp_path), AAC
     )
 
     clips = check(tmp_path / "out.epub")[name]
@@ -167,7 +173,9 @@ def test_a_source_that_cannot_be_rewritten_is_refused(content: bytes, tmp_path: 
     (tmp_path / "in.epub").write_bytes(content)
 
     with pytest.raises(BookFileError) as caught:
-        make_read_along_of(tmp_path / "out.epub", tmp_path / "in.epub", book(1), encoder(tmp_path))
+        make_read_along_of(
+            tmp_path / "out.epub", tmp_path / "in.epub", book(1), encoder(tmp_path), AAC
+        )
 
     assert caught.value.code == "source_unreadable"
     assert not (tmp_path / "out.epub").exists()

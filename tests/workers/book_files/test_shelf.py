@@ -9,16 +9,11 @@ from pathlib import Path
 import pytest
 
 from synth.books.file_names import numbered_name, safe_name
-from tests.workers.book_files.made_books import FACTS, RATE, book, encoder
+from tests.workers.book_files.made_books import FACTS, RATE, book, encoder, make_m4b
 from workers.book_files.book_audio import BookFacts
 from workers.book_files.cover import book_cover
-from workers.book_files.m4b import make_m4b
-from workers.book_files.sidecars import (
-    put_on_shelf,
-    shelf_folder,
-    write_book_subtitles,
-    write_chapter_subtitles,
-)
+from workers.book_files.m4b import marks_of
+from workers.book_files.sidecars import put_on_shelf, shelf_folder, write_book_subtitles
 
 
 def test_folders_name_author_series_and_title() -> None:
@@ -49,11 +44,10 @@ def test_numbers_of_chapters_sort_in_reading_order() -> None:
 
 
 def test_sidecar_cover_and_file_lie_together(tmp_path: Path) -> None:
-    made = make_m4b(tmp_path / "book.m4b", book(3), encoder(tmp_path))
+    path = tmp_path / "book.m4b"
+    made = make_m4b(path, book(3), encoder(tmp_path))
 
-    folder = put_on_shelf(
-        tmp_path / "library", FACTS, [made.path], book_cover(None, FACTS), made.marks, RATE
-    )
+    folder = put_on_shelf(tmp_path / "library", FACTS, [path], book_cover(None, FACTS), made)
 
     assert sorted(path.name for path in folder.iterdir()) == [
         "book.m4b", "cover.jpg", "metadata.json"
@@ -64,23 +58,16 @@ def test_sidecar_cover_and_file_lie_together(tmp_path: Path) -> None:
     assert (sidecar["publishedYear"], sidecar["isbn"]) == ("1895", "9780000000002")
     assert (sidecar["authors"], sidecar["narrators"]) == (list(FACTS.authors), ["A Narrator"])
     ends = [one["end"] for one in sidecar["chapters"]]
-    assert ends == pytest.approx([mark.end / RATE for mark in made.marks], abs=1e-6)
+    assert ends == pytest.approx([mark.end / RATE for mark in marks_of(made)], abs=1e-6)
 
 
-@pytest.mark.parametrize("form", ["srt", "vtt"])
-def test_subtitles_of_the_book_run_on_and_those_of_chapters_begin_anew(
-    form: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("form", "mark"), [("srt", ","), ("vtt", ".")])
+def test_subtitles_run_on_through_the_book(form: str, mark: str, tmp_path: Path) -> None:
     made = make_m4b(tmp_path / "book.m4b", book(2), encoder(tmp_path))
 
-    write_book_subtitles(tmp_path / f"book.{form}", made.chapters, form)
-    paths = write_chapter_subtitles(tmp_path / "subtitles", made.chapters, form)
+    write_book_subtitles(tmp_path / f"book.{form}", made, form)
 
-    mark = "," if form == "srt" else "."
     whole = (tmp_path / f"book.{form}").read_text()
-    second = paths[1].read_text()
-    assert len(paths) == 2
     assert f"00:00:00{mark}750 --> 00:00:02{mark}250\nChapter 1" in whole
-    assert f"00:00:00{mark}750 --> 00:00:02{mark}250\nChapter 2" in second
-    start = made.marks[1].start / RATE + 0.75
+    start = marks_of(made)[1].start / RATE + 0.75
     assert f"00:00:{int(start):02d}{mark}{round(1000 * start) % 1000:03d} --> " in whole

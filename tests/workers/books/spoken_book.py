@@ -26,8 +26,7 @@ from synth.books.epub.reader import read_epub
 from synth.contract import FinishReason, SegmentAudio, Timings
 from synth.models import BookFile, BookSource, RenderJob, Segment
 from synth.transitions.claims import claim_segments
-from synth.transitions.segments import finish_segment
-from tests.factories import CODEC_FINGERPRINT, make_book
+from tests.factories import CODEC_FINGERPRINT, finish_segment, make_book
 from tests.workers.book_files.made_books import RATE, pulses
 from tests.workers.books.test_book_jobs import epub
 from tests.workers.conftest import MiniatureProcess

@@ -58,7 +58,6 @@ def wait_until(condition: Callable[[], bool], seconds: float = 180) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether a process is there and no zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -66,13 +65,16 @@ def is_alive(pid: int) -> bool:
     return state != "Z"
 
 
-def test_child_runs_the_module_and_its_output_goes_to_the_log(
+def test_child_runs_the_module_once_and_its_output_goes_to_the_log(
     make_child: Callable[[str], Child], tmp_path: Path
 ) -> None:
     child = make_child(SLEEPER)
 
     child.start()
+    pid = child.pid
+    child.restart_if_dead()
 
+    assert child.pid == pid
     wait_until(lambda: last_line(tmp_path / "log") == "up")
     assert child.is_running
     stop_all([child])
@@ -95,16 +97,6 @@ def test_child_that_died_is_started_again_after_pauses_that_grow(
 
     first, second = children.FIRST_PAUSE_SECONDS, 2 * children.FIRST_PAUSE_SECONDS
     assert time.monotonic() - started >= first + second
-
-
-def test_child_that_runs_is_not_started_again(make_child: Callable[[str], Child]) -> None:
-    child = make_child(SLEEPER)
-    child.start()
-    pid = child.pid
-
-    child.restart_if_dead()
-
-    assert child.pid == pid
 
 
 def test_child_that_does_not_stop_is_killed(
@@ -145,11 +137,9 @@ def test_child_ends_when_its_parent_is_killed(tmp_path: Path, clean_env: dict[st
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_signal_ends_the_block_and_the_handlers_come_back(number: signal.Signals) -> None:
     before = signal.getsignal(number)
-
     with pytest.raises(KeyboardInterrupt), signals_interrupt():
         os.kill(os.getpid(), number)
         time.sleep(5)
-
     assert signal.getsignal(number) is before
 
 
@@ -172,9 +162,7 @@ def test_log_is_for_this_user_alone_and_a_large_one_is_moved_away(tmp_path: Path
     open_log(path).close()
     assert path.stat().st_mode & 0o777 == 0o600
     path.write_bytes(b"x" * 10_000_001)
-
     open_log(path).close()
-
     assert path.stat().st_size == 0
     assert path.with_name("a.log.1").stat().st_size == 10_000_001
 
@@ -186,5 +174,4 @@ def test_closed_standard_streams_are_opened_on_nothing(clean_env: dict[str, str]
         "os.close(0); open_standard_streams(); assert os.read(0, 1) == b''\n"
         "assert os.open('/dev/null', os.O_RDONLY) > 2"
     )
-
     subprocess.run([sys.executable, "-c", code], env=clean_env, cwd=PROJECT, check=True)

@@ -22,70 +22,37 @@ from workers.local.demo import (
 pytestmark = pytest.mark.django_db
 
 
-def test_admin_can_log_in_with_the_password_that_is_shown() -> None:
+def test_admin_can_log_in_with_the_password_that_is_shown_once() -> None:
     user, password = find_or_make_admin()
-
-    assert user.username == "admin"
-    assert user.is_superuser
+    assert user.username == "admin" and user.is_superuser
     assert len(password) >= 16
     assert user.check_password(password)
-
-
-def test_second_run_keeps_the_admin_and_shows_no_password() -> None:
-    made, _ = find_or_make_admin()
-    digest = made.password
-
-    found, password = find_or_make_admin()
-
-    assert (found.pk, found.password, password) == (made.pk, digest, "")
+    found, shown = find_or_make_admin()
+    assert (found.pk, found.password, shown) == (user.pk, user.password, "")
 
 
 def test_superuser_of_another_name_is_enough() -> None:
     owner = make_user("grace", is_superuser=True)
-
     found, password = find_or_make_admin()
-
     assert (found, password) == (owner, "")
     assert get_user_model().objects.count() == 1
 
 
-def test_demo_voice_is_made_once_with_its_consent() -> None:
+def test_demo_voice_is_made_once_with_its_consent_and_again_where_need_be() -> None:
     user = make_user()
-
     made, found = (find_or_make_voice(DEMO_CLIP, user) for _ in range(2))
-
     assert made == found
     assert VoiceVersion.objects.count() == 1
     assert found.owner == user
     assert "no person" in found.consent_statement
 
-
-def test_other_transcript_makes_a_version_of_the_same_voice() -> None:
-    user = make_user()
-    find_or_make_voice(DEMO_CLIP, user)
-
+    VoiceVersion.objects.update(status="failed", error_code="worker_lost")
+    assert newest_version(find_or_make_voice(DEMO_CLIP, user)).status == "pending"
     voice = find_or_make_voice(replace(DEMO_CLIP, transcript="Something else."), user)
-
     assert Voice.objects.count() == 1
     assert newest_version(voice).number == 2
-
-
-def test_deleted_demo_voice_is_made_anew() -> None:
-    user = make_user()
-    first = find_or_make_voice(DEMO_CLIP, user)
-    delete_voice(first)
-
-    assert find_or_make_voice(DEMO_CLIP, user) != first
-
-
-def test_failed_demo_voice_is_encoded_again() -> None:
-    user = make_user()
-    voice = find_or_make_voice(DEMO_CLIP, user)
-    VoiceVersion.objects.update(status="failed", error_code="worker_lost")
-
-    find_or_make_voice(DEMO_CLIP, user)
-
-    assert newest_version(voice).status == "pending"
+    delete_voice(voice)
+    assert find_or_make_voice(DEMO_CLIP, user) != voice
 
 
 @pytest.mark.parametrize(
@@ -95,9 +62,7 @@ def test_clip_that_cannot_be_used_is_told(tmp_path: Path, content: bytes | None,
     path = tmp_path / "clip.wav"
     if content is not None:
         path.write_bytes(content)
-
     with pytest.raises(StepError) as caught:
         find_or_make_voice(replace(DEMO_CLIP, path=path), make_user())
-
     assert caught.value.code == code
     assert Voice.objects.count() == 0

@@ -72,7 +72,6 @@ def test_fresh_installation_is_in_order_and_nothing_is_left_in_the_storage(
 
 def test_lines_for_people_hold_level_name_and_remedy(own_port: dict[str, str]) -> None:
     ended = run(own_port | {"TTS_CHECKPOINT": "/nonexistent"}, "doctor")
-
     lines = [line for line in ended.stdout.splitlines() if not line.startswith(" ")]
     assert ended.returncode == 1
     assert {line.split()[1] for line in lines} == LINES
@@ -116,9 +115,7 @@ def test_setting_is_found_as_it_is(
 ) -> None:
     for name, value in changes.items():
         setattr(settings, name, value)
-
     found = look()
-
     assert found.level == level
     assert words in found.line()
 
@@ -144,7 +141,6 @@ def test_port_of_another_program_is_a_warning(settings: Settings) -> None:
         holder.listen()
         settings.HOST, settings.PORT = holder.getsockname()
         found = doctor.look_at_port()
-
     assert found.level == "warn"
     assert "--port auto" in found.remedy
 
@@ -165,16 +161,13 @@ def test_worker_is_shown_as_it_last_said(
     WorkerStatus.objects.create(
         name="w-1", role="all", state=state, started_at=seen, last_seen_at=seen
     )
-
     found = doctor.look_at_workers()
-
     assert found.level == level
     assert text in found.text
 
 
 def test_resampler_is_named_with_how_torchaudio_imports_and_how_far_both_are_apart() -> None:
     found = doctor_engine.look_at_resampler()
-
     assert found.level == "ok"
     assert found.text.startswith("torchaudio (torchaudio 2.")
     apart = re.search(r"by at most (\S+)", found.text)
@@ -187,7 +180,6 @@ def test_torchaudio_that_does_not_import_is_said_with_the_reason(
     missing = TorchaudioImport(None, "ModuleNotFoundError: No module named 'torchaudio'")
     for module in (doctor_engine, resample):
         monkeypatch.setattr(module, "import_torchaudio", lambda: missing)
-
     assert doctor_engine.look_at_resampler().text == (
         "builtin (torchaudio cannot be imported (ModuleNotFoundError: "
         "No module named 'torchaudio'))"
@@ -198,7 +190,6 @@ def test_threads_are_said_with_who_chose_them(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.DEVICE = "cpu"
-
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert "threads (OMP_NUM_THREADS)" in doctor_engine.look_at_device().text
     monkeypatch.delenv("OMP_NUM_THREADS")
@@ -232,9 +223,7 @@ def test_what_is_wrong_with_a_checkpoint_is_named(
 ) -> None:
     damage(checkpoint)
     settings.CHECKPOINT = checkpoint
-
     found = doctor_engine.look_at_checkpoint()
-
     assert found.level == level
     assert words in found.text
 
@@ -244,7 +233,6 @@ def test_broken_check_is_a_failure_and_hides_no_other_one() -> None:
         raise RuntimeError("it broke\nat length")
 
     found = list(run_checks([("a", broken), ("b", lambda: Finding("ok", "fine"))]))
-
     assert found == [
         Finding("fail", "RuntimeError: it broke", name="a"),
         Finding("ok", "fine", name="b"),

@@ -22,9 +22,7 @@ def test_memory_says_how_many_slots_the_engine_will_have(
     little_memory: None, settings: Settings
 ) -> None:
     settings.ENGINE_SLOTS, settings.ENGINE_MAX_POSITIONS = 0, 1024
-
     found = memory.look_at_memory()
-
     assert found.level == "ok"
     assert found.text.startswith("16 slots (chosen by the engine) of 1024 positions")
     assert "this container has 1.0 GB free" in found.text
@@ -36,9 +34,7 @@ def test_slots_that_never_fit_fail_with_the_numbers(
     little_memory: None, settings: Settings
 ) -> None:
     settings.ENGINE_SLOTS, settings.ENGINE_MAX_POSITIONS = 512, 4096
-
     found = memory.look_at_memory()
-
     assert found.level == "fail"
     assert "512 slots of 4096 positions need" in found.text
     assert "TTS_ENGINE_SLOTS to " in found.text
@@ -48,9 +44,7 @@ def test_slots_that_others_leave_no_room_for_are_a_warning(
     little_memory: None, settings: Settings
 ) -> None:
     settings.ENGINE_SLOTS, settings.ENGINE_MAX_POSITIONS = 96, 4096
-
     found = memory.look_at_memory()
-
     assert found.level == "warn"
     assert "3.0 GB are in use now" in found.text
 

@@ -77,30 +77,22 @@ def is_locked() -> bool:
 
 def test_worker_is_started_where_none_is(worker: LocalWorker) -> None:
     worker.keep()
-
     assert worker.child is not None
     assert is_locked()
     assert not worker.is_ready()
 
 
+@pytest.mark.parametrize("roles", [("all",), ("gpu", "cpu")])
 @pytest.mark.parametrize("state", ["starting", "warming", "ready"])
-def test_worker_that_runs_elsewhere_is_used(worker: LocalWorker, state: str) -> None:
-    make_status("another-host", state=state)
-
+def test_workers_that_run_elsewhere_are_used(
+    worker: LocalWorker, state: str, roles: tuple[str, ...]
+) -> None:
+    for role in roles:
+        make_status(f"{role}-1", role=role, state=state)
     worker.keep()
-
     assert worker.child is None
     assert worker.is_ready() == (state == "ready")
     assert not is_locked()
-
-
-def test_gpu_and_cpu_workers_together_are_enough(worker: LocalWorker) -> None:
-    make_status("gpu-1", role="gpu")
-    make_status("cpu-1", role="cpu")
-
-    worker.keep()
-
-    assert worker.child is None
 
 
 @pytest.mark.parametrize(
@@ -111,17 +103,13 @@ def test_worker_that_cannot_do_it_all_is_not_relied_on(
     worker: LocalWorker, role: str, state: str, age: float
 ) -> None:
     make_status("another-host", role=role, state=state, age=age)
-
     worker.keep()
-
     assert worker.child is not None
 
 
 def test_row_of_our_killed_worker_is_no_worker(worker: LocalWorker) -> None:
     make_status("ours-embedded", age=1)
-
     worker.keep()
-
     assert worker.child is not None
     assert not worker.is_ready()
 
@@ -147,18 +135,14 @@ def test_looks_at_the_database_are_spaced(worker: LocalWorker) -> None:
     make_status("another-host")
     worker.keep()
     WorkerStatus.objects.all().delete()
-
     worker.keep()
-
     assert worker.child is None
 
 
 def test_log_of_the_worker_is_kept_in_the_given_file(tmp_path: Path) -> None:
     path = tmp_path / "logs" / "worker.log"
-
     made = LocalWorker(log_path=path)
     made.close()
-
     assert path.exists()
 
 
@@ -178,71 +162,39 @@ def progress() -> Progress:
     return Progress(io.StringIO())
 
 
-def ended_job(status: RenderJob.Status, **fields: object) -> RenderJob:
-    """Return a job that has ended in this way."""
-    job = make_job(segments=2)
-    RenderJob.objects.filter(pk=job.pk).update(status=status, **fields)
-    job.refresh_from_db()
-    return job
-
-
-def test_finished_job_is_returned(progress: Progress) -> None:
-    job = ended_job(RenderJob.Status.SUCCEEDED)
-
-    assert wait_ended(job.pk, NoWorker(), progress) == job
-
-
-def test_failed_job_gives_its_code_and_sentence(progress: Progress) -> None:
-    job = ended_job(RenderJob.Status.FAILED, error_code="no_audio", error_message="Nothing.")
-
-    with pytest.raises(StepError, match=r"Nothing\.") as caught:
-        wait_ended(job.pk, NoWorker(), progress)
-
-    assert caught.value.code == "no_audio"
-
-
-def test_partial_job_gives_what_failed_in_it(progress: Progress) -> None:
-    job = ended_job(RenderJob.Status.PARTIAL)
-    last = job.segments.order_by("pk").last()
-    Segment.objects.filter(pk=last.pk if last else 0).update(
-        status="failed", error_code="prompt_too_long", error_message="Too long."
-    )
-
-    with pytest.raises(StepError, match=r"Too long\.") as caught:
-        wait_ended(job.pk, NoWorker(), progress)
-
-    assert caught.value.code == "prompt_too_long"
-
-
-@pytest.mark.parametrize(
-    ("status", "code"), [(RenderJob.Status.CANCELLED, "job_cancelled"), (None, "job_deleted")]
-)
-def test_job_that_somebody_ended_is_told(
-    progress: Progress, status: RenderJob.Status | None, code: str
+@pytest.mark.parametrize("status", ["succeeded", "failed", "partial", "cancelled", None])
+def test_job_that_has_ended_is_returned_or_says_why_it_failed(
+    progress: Progress, status: str | None
 ) -> None:
-    job_id = ended_job(status).pk if status else uuid.uuid4()
-
+    job = make_job(segments=2)
+    RenderJob.objects.filter(pk=job.pk).update(status=status or "succeeded")
+    bad = {"error_code": "bad", "error_message": "It is bad."}
+    if status == "failed":
+        RenderJob.objects.filter(pk=job.pk).update(**bad)
+    if status == "partial":  # what failed in it
+        Segment.objects.filter(pk=job.segments.all()[1].pk).update(status="failed", **bad)
+    if status == "succeeded":
+        assert wait_ended(job.pk, NoWorker(), progress) == job
+        return
     with pytest.raises(StepError) as caught:
-        wait_ended(job_id, NoWorker(), progress)
+        wait_ended(job.pk if status else uuid.uuid4(), NoWorker(), progress)
+    expected = {"cancelled": "job_cancelled", None: "job_deleted"}.get(status, "bad")
+    assert caught.value.code == expected
+    assert expected != "bad" or str(caught.value) == "It is bad."
 
-    assert caught.value.code == code
 
-
-def test_failed_version_gives_its_code_and_sentence(progress: Progress) -> None:
+def test_failed_version_gives_its_code_and_sentence_and_one_that_is_gone_is_told(
+    progress: Progress,
+) -> None:
     version = make_version(
         make_voice(versions=0), status="failed", error_code="clip_silent", error_message="Silence."
     )
 
     with pytest.raises(StepError, match=r"Silence\.") as caught:
         wait_encoded(version.pk, NoWorker(), progress)
-
     assert caught.value.code == "clip_silent"
-
-
-def test_version_that_is_gone_is_told(progress: Progress) -> None:
     with pytest.raises(StepError) as caught:
         wait_encoded(uuid.uuid4(), NoWorker(), progress)
-
     assert caught.value.code == "voice_deleted"
 
 
@@ -260,24 +212,19 @@ def test_file_is_written_whole_over_an_older_one(tmp_path: Path) -> None:
     assert [path.name for path in target.parent.iterdir()] == ["out.wav"]
 
 
-def test_older_file_stays_when_the_new_one_cannot_be_read(tmp_path: Path) -> None:
+def test_older_file_stays_when_the_new_one_is_missing_or_cannot_be_read(tmp_path: Path) -> None:
     job = make_job()
-    make_export(job, key="exports/gone.wav")
     target = tmp_path / "out.wav"
     target.write_bytes(b"old")
 
+    with pytest.raises(StepError) as caught:
+        save_audio(job, target)
+    assert caught.value.code == "audio_missing"
+    make_export(job, key="exports/gone.wav")
     with pytest.raises(StepError, match=r"out\.wav could not be written") as caught:
         save_audio(job, target)
-
     assert caught.value.code == "file_not_written"
     assert [path.read_bytes() for path in tmp_path.glob("*out.wav*")] == [b"old"]
-
-
-def test_job_without_a_file_is_told(tmp_path: Path) -> None:
-    with pytest.raises(StepError) as caught:
-        save_audio(make_job(), tmp_path / "out.wav")
-
-    assert caught.value.code == "audio_missing"
 
 
 def test_summary_compares_with_the_playing_time() -> None:
@@ -285,5 +232,4 @@ def test_summary_compares_with_the_playing_time() -> None:
     job = make_job(segments=2)
     job.segments_done, job.audio_seconds = 2, 6.0
     job.started_at, job.finished_at = started, started + dt.timedelta(seconds=4)
-
     assert summary(job) == "2/2 segments, 1.5x real time"

@@ -54,7 +54,6 @@ def visible(folder: Path) -> set[str]:
 
 def test_the_folder_holds_the_wanted_files_and_a_card(source: ModelSource, folder: Path) -> None:
     run(source, folder)
-
     assert visible(folder) == {
         "config.json", "tokenizer.json", "model-00001-of-00001.safetensors", "codec.pth",
         "LICENSE.md", "card.json",
@@ -64,17 +63,17 @@ def test_the_folder_holds_the_wanted_files_and_a_card(source: ModelSource, folde
     assert read_card(folder).licence == "Fish Audio Research License"
 
 
-def test_a_second_pull_downloads_nothing_and_keeps_a_card_of_ones_own(
+def test_a_second_pull_keeps_what_is_there_and_mixes_no_other_revision_into_it(
     source: ModelSource, folder: Path, hub: Hub
 ) -> None:
     (folder / "card.json").write_text('{"name": "mine", "licence": "own"}')
     run(source, folder)
     hub.requests.clear()
-
     run(source, folder)
-
     assert hub.requests == []
     assert read_card(folder).name == "mine"
+    assert failure(source, folder, "main").code == "revision_changed"
+    assert failure(source, folder, "nowhere").code == "not_found"
 
 
 def test_a_pull_that_broke_off_goes_on_at_the_byte_where_it_stopped(
@@ -99,9 +98,7 @@ def test_a_part_that_is_too_long_is_begun_again(
     source: ModelSource, folder: Path, hub: Hub
 ) -> None:
     (folder / "codec.pth.part").write_bytes(CODEC + b"more")
-
     run(source, folder)
-
     assert (folder / "codec.pth").read_bytes() == CODEC
     assert hub.ranges == []
 
@@ -112,9 +109,7 @@ def test_content_of_another_digest_is_refused_and_removed(
 ) -> None:
     good = hub.files[name]
     hub.sent_instead[name] = bytes(len(good))
-
     error = failure(source, folder)
-
     assert error.code == "digest_mismatch"
     assert name in str(error)
     assert not (folder / name).exists()
@@ -125,7 +120,6 @@ def test_a_hub_that_lists_another_codec_for_the_pinned_commit_is_refused_before_
     source: ModelSource, folder: Path, hub: Hub
 ) -> None:
     hub.files["codec.pth"] = b"another"
-
     assert failure(source, folder).code == "digest_mismatch"
     assert hub.downloads == []
 
@@ -136,9 +130,7 @@ def test_a_file_that_was_changed_here_is_brought_again(
     run(source, folder)
     (folder / "codec.pth").write_bytes(bytes(len(CODEC)))
     hub.requests.clear()
-
     run(source, folder)
-
     assert hub.downloads == ["codec.pth"]
     assert (folder / "codec.pth").read_bytes() == CODEC
 
@@ -164,16 +156,8 @@ def test_a_gated_model_says_what_to_do(
 
     assert error.code == code
     assert hint in str(error)
-
-
-def test_a_token_opens_a_gated_model(
-    source: ModelSource, folder: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hub.is_gated = True
     monkeypatch.setenv("HF_TOKEN", GOOD_TOKEN)
-
     run(source, folder)
-
     assert (folder / "codec.pth").exists()
 
 
@@ -181,9 +165,7 @@ def test_a_disk_that_is_too_small_is_said_before_anything_is_downloaded(
     source: ModelSource, folder: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=100_500_000))
-
     error = failure(source, folder)
-
     assert error.code == "disk_full"
     assert "--to" in str(error)
     assert hub.downloads == []
@@ -195,10 +177,8 @@ def test_offline_a_whole_folder_is_checked_and_an_empty_one_refused(
     run(source, folder)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     hub.requests.clear()
-
     run(source, folder)
     error = failure(source, tmp_path)
-
     assert error.code == "offline"
     assert hub.requests == []
 
@@ -207,31 +187,17 @@ def test_a_branch_is_resolved_to_its_commit_and_not_held_to_the_pinned_digest(
     source: ModelSource, folder: Path, hub: Hub
 ) -> None:
     hub.files["codec.pth"] = b"a later codec"
-
     listing = pull(source, folder, "main", lambda line: None)
-
     assert listing.revision == OTHER_COMMIT
     assert (folder / "codec.pth").read_bytes() == b"a later codec"
     assert all(OTHER_COMMIT in path for _, path, _ in hub.requests if "/resolve/" in path)
-
-
-def test_another_revision_is_not_mixed_into_a_folder(source: ModelSource, folder: Path) -> None:
-    run(source, folder)
-
-    assert failure(source, folder, "main").code == "revision_changed"
-
-
-def test_an_unknown_revision_is_said(source: ModelSource, folder: Path) -> None:
-    assert failure(source, folder, "nowhere").code == "not_found"
 
 
 def test_a_repository_without_weights_is_refused(
     source: ModelSource, folder: Path, hub: Hub
 ) -> None:
     del hub.files["codec.pth"]
-
     error = failure(replace(source, digests={}), folder)
-
     assert error.code == "unexpected_files"
     assert "codec.pth" in str(error)
 
@@ -239,7 +205,6 @@ def test_a_repository_without_weights_is_refused(
 def test_two_pulls_never_write_to_one_folder(source: ModelSource, folder: Path) -> None:
     with (folder / ".pull.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-
         assert failure(source, folder).code == "pull_running"
 
 
@@ -247,9 +212,7 @@ def test_two_pulls_never_write_to_one_folder(source: ModelSource, folder: Path) 
 def test_a_damaged_record_is_made_anew(source: ModelSource, folder: Path, record: str) -> None:
     run(source, folder)
     (folder / ".pulled.json").write_text(record)
-
     run(source, folder)
-
     assert json.loads((folder / ".pulled.json").read_text())["revision"] == source.revision
 
 
@@ -265,5 +228,4 @@ class Terminal(io.StringIO):
 def test_a_bar_is_drawn_on_a_terminal_alone(stream: io.StringIO, is_drawn: bool) -> None:
     with drawn_bar()(total=5, file=stream, desc="codec.pth") as bar:
         bar.update(5)
-
     assert ("codec.pth" in stream.getvalue()) is is_drawn

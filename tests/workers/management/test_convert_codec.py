@@ -18,14 +18,12 @@ GOLDEN = Path(__file__).resolve().parents[2] / "data" / "golden"
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """Return a folder with the golden codec."""
     for name in ("codec.pth", "codec_config.json"):
         shutil.copy(GOLDEN / "tiny-s2" / name, tmp_path)
     return tmp_path
 
 
 def run(*arguments: str) -> str:
-    """Run the command and return what it printed."""
     out = io.StringIO()
     call_command("convert_codec", *arguments, stdout=out)
     return out.getvalue()
@@ -33,26 +31,18 @@ def run(*arguments: str) -> str:
 
 def test_the_command_writes_the_file_and_names_its_fingerprint(checkpoint: Path) -> None:
     printed = run(str(checkpoint))
-
     record = json.loads((checkpoint / "codec.safetensors.json").read_text(encoding="utf-8"))
     assert str(checkpoint / "codec.safetensors") in printed
     assert record["codec_fingerprint"] in printed
-
-
-def test_json_output_is_one_object(checkpoint: Path) -> None:
     result = json.loads(run(str(checkpoint), "--json"))
-
     assert result["path"] == str(checkpoint / "codec.safetensors")
     assert result["num_tensors"] == 535
+    assert result["codec_fingerprint"] == record["codec_fingerprint"]
     assert len(result["codec_fingerprint"]) == 64
+    command = find_command("convert_codec")
+    assert command is not None and not command.needs_django
 
 
 def test_a_folder_without_a_codec_is_a_command_error(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="nothing to convert"):
         run(str(tmp_path))
-
-
-def test_the_command_needs_no_django() -> None:
-    command = find_command("convert_codec")
-
-    assert command is not None and not command.needs_django

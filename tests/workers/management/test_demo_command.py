@@ -81,19 +81,16 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoRuns]:
     subprocess.run(["chmod", "-R", "u+w", str(source)], check=True)
 
 
-def test_first_run_prints_one_object_and_makes_speech(two_runs: TwoRuns) -> None:
+def test_first_run_prints_one_object_and_makes_speech_and_no_other_file(two_runs: TwoRuns) -> None:
     assert two_runs.first.returncode == 0, two_runs.first.stderr
     made = one_object(two_runs.first.stdout)
-
     assert set(made) == FIELDS
     assert (made["encoder_runs"], made["checkpoint"]) == (1, "ttsweb demo")
     path = Path(made["audio_path"])
     assert path.parent == Path(two_runs.environment["TTS_DATA_DIR"]) / "out"
     check_is_speech(path, seconds=(3.0, 12.0))
     assert abs(soundfile.info(path).duration - made["audio_seconds"]) < 0.01
-
-
-def test_first_run_writes_nothing_into_the_source_folder(two_runs: TwoRuns) -> None:
+    assert "user admin, password " in two_runs.first.stderr
     assert two_runs.source_after == two_runs.source_before
 
 
@@ -102,14 +99,7 @@ def test_second_run_uses_the_voice_and_the_takes_of_the_first(two_runs: TwoRuns)
     assert "the codes of an earlier run are reused" in two_runs.second.stderr
     # voices, versions, jobs, those that succeeded, takes, encoder runs
     assert run_python(two_runs.environment, COUNTS) == "3 3 2 2 3 3"
-
-
-def test_password_is_shown_once(two_runs: TwoRuns) -> None:
-    assert "user admin, password " in two_runs.first.stderr
     assert "password" not in two_runs.second.stderr + two_runs.second.stdout
-
-
-def test_model_is_named_plainly_beside_the_file(two_runs: TwoRuns) -> None:
     assert "demo.wav" in two_runs.second.stdout
     assert "Model       ttsweb demo, licence Apache-2.0" in two_runs.second.stdout
     assert "not Fish Audio S2 Pro" in " ".join(two_runs.second.stdout.split())
@@ -167,13 +157,12 @@ def test_port_that_was_asked_for_and_is_taken_ends_the_command_at_once(
 ) -> None:
     arguments = ["--port", str(taken_port)] if asked == "option" else []
     environment = clean_env | ({} if arguments else {"TTS_PORT": str(taken_port)})
-
     ended = run(environment, command, "--json", *arguments)
-
     assert ended.returncode == 1
     error = one_object(ended.stdout)["error"]
     assert error["code"] == "port_taken"
     assert f"Port {taken_port} on 127.0.0.1 is used" in error["message"]
+    assert f"Port {taken_port}" in ended.stderr and "--port auto" in ended.stderr
     assert not (Path(clean_env["TTS_DATA_DIR"]) / "out").exists()
 
 
@@ -216,9 +205,7 @@ def test_clip_that_is_no_audio_ends_the_demo_with_code_and_sentence(
     clip = tmp_path / "clip.wav"
     clip.write_text("Not audio at all.")
     arguments = ["--voice-clip", str(clip), "--transcript", "Hello.", "--consent", "It is mine."]
-
     ended = run(clean_env, "demo", "--no-serve", *arguments)
-
     assert ended.returncode == 1
     assert "clip_not_audio: " in ended.stderr
 
@@ -228,9 +215,7 @@ def test_parts_of_an_own_voice_belong_together(clean_env: dict[str, str], left_o
     given = {"--voice-clip": "clip.wav", "--transcript": "Hello.", "--consent": "It is mine."}
     del given[left_out]
     arguments = [word for pair in given.items() for word in pair]
-
     ended = run(clean_env, "demo", "--no-serve", *arguments)
-
     assert ended.returncode == 2
     assert left_out in ended.stderr
 
@@ -245,8 +230,6 @@ def test_demo_runs_on_redis_and_postgresql(
         "TTS_REDIS_URL": redis_url,
         "TTS_SECRET_KEY": os.urandom(30).hex(),
     }
-
     ended = run(environment, "demo", "--no-serve", "--json", "--text", "I saw the lamp.")
-
     assert ended.returncode == 0, ended.stderr
     assert one_object(ended.stdout)["encoder_runs"] == 1

@@ -51,7 +51,6 @@ def test_without_a_terminal_a_declaration_has_to_be_given(
         monkeypatch.setattr(sys, "stdin", nothing)
         with pytest.raises(CommandError) as raised:
             call_command("models", "pull", "--to", str(tmp_path / "new"))
-
     assert raised.value.returncode == 2
     assert ACCEPT in str(raised.value)
     assert pulled == []
@@ -104,17 +103,14 @@ def test_a_damaged_declaration_is_never_taken_for_one(
     tmp_path: Path, pulled: list[tuple[str, str]]
 ) -> None:
     (tmp_path / DECLARATION_NAME).write_text('{"use": "anything"}')
-
     with pytest.raises(CommandError, match="declaration_invalid"):
         call_command("models", "pull", "--to", str(tmp_path), ACCEPT)
-
     assert pulled == []
 
 
 @pytest.mark.parametrize("below", ["file", "file/below"])
 def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path, below: str) -> None:
     (tmp_path / "file").touch()
-
     with pytest.raises(CommandError, match=r"disk_error: .*cannot be written"):
         call_command("models", "pull", "--to", str(tmp_path / below), ACCEPT)
 

@@ -46,7 +46,6 @@ VoiceVersion.objects.update(status="failed", error_code="clip_silent", error_mes
 
 
 def job_statuses(environment: dict[str, str]) -> list[str]:
-    """Return the status of each job."""
     path = Path(environment["TTS_DATA_DIR"]) / "db.sqlite3"
     with closing(sqlite3.connect(path)) as database:
         return [row[0] for row in database.execute("SELECT status FROM synth_renderjob")]
@@ -62,9 +61,7 @@ def test_voice_that_is_not_ready_is_waited_for_and_no_worker_stays(
     clean_env: dict[str, str], voice_id: str, tmp_path: Path
 ) -> None:
     target = tmp_path / "new" / "out.flac"
-
     ended = run(clean_env, "say", "I saw the lamp.", "--voice", "ADA", "-o", str(target), "--json")
-
     assert ended.returncode == 0, ended.stderr
     answer = one_object(ended.stdout)
     assert answer["audio_path"] == str(target)
@@ -96,29 +93,23 @@ def test_worker_that_runs_is_used_and_a_seed_decides_the_take(
     assert log.read_text() == "", "no second worker was started"
 
 
-def test_unknown_voice_names_those_that_there_are(
+def test_what_cannot_be_spoken_says_why(
     clean_env: dict[str, str], voice_id: str, tmp_path: Path
 ) -> None:
-    target = tmp_path / "out.wav"
-
-    ended = run(clean_env, "say", "Hello.", "--voice", "Nobody", "-o", str(target), "--json")
-
-    assert ended.returncode == 1
-    error = one_object(ended.stdout)["error"]
-    assert error == {
+    target = str(tmp_path / "out.wav")
+    unknown = run(clean_env, "say", "Hello.", "--voice", "Nobody", "-o", target, "--json")
+    assert one_object(unknown.stdout)["error"] == {
         "code": "voice_not_found",
         "message": "No voice is named 'Nobody'. There are: Ada.",
     }
-    assert not target.exists()
-
-
-def test_failed_voice_says_why(clean_env: dict[str, str], voice_id: str, tmp_path: Path) -> None:
+    empty = run(clean_env, "say", " ", "--voice", "Ada", "-o", target)
+    assert "CommandError: text_" in empty.stderr
     run_python(clean_env, FAIL_VOICE)
-
-    ended = run(clean_env, "say", "Hello.", "--voice", "Ada", "-o", str(tmp_path / "out.wav"))
-
-    assert ended.returncode == 1
-    assert "clip_silent: No sound." in ended.stderr
+    failed = run(clean_env, "say", "Hello.", "--voice", "Ada", "-o", target)
+    assert "clip_silent: No sound." in failed.stderr
+    assert {ended.returncode for ended in (unknown, empty, failed)} == {1}
+    assert job_statuses(clean_env) == []
+    assert not Path(target).exists()
 
 
 @pytest.mark.parametrize("name", ["out", "out.txt", "out.wav.part"])
@@ -126,19 +117,8 @@ def test_suffix_that_is_no_format_is_refused(
     clean_env: dict[str, str], tmp_path: Path, name: str
 ) -> None:
     ended = run(clean_env, "say", "Hello.", "--voice", "Ada", "-o", str(tmp_path / name))
-
     assert ended.returncode == 1
     assert "format_unknown: " in ended.stderr and ".opus" in ended.stderr
-
-
-def test_empty_text_is_refused_as_the_api_refuses_it(
-    clean_env: dict[str, str], voice_id: str, tmp_path: Path
-) -> None:
-    ended = run(clean_env, "say", " ", "--voice", "Ada", "-o", str(tmp_path / "out.wav"))
-
-    assert ended.returncode == 1
-    assert "CommandError: text_" in ended.stderr
-    assert job_statuses(clean_env) == []
 
 
 def test_stop_cancels_the_job_and_leaves_neither_file_nor_process(
@@ -171,5 +151,4 @@ def test_signal_while_the_job_is_being_made_cancels_it(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt), signals_interrupt():
         render_or_cancel(submit, LocalWorker(), Progress(io.StringIO()))
-
     assert RenderJob.objects.get().status == RenderJob.Status.CANCELLED

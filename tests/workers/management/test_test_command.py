@@ -39,10 +39,8 @@ def test_arguments_reach_pytest_unread_and_its_exit_code_comes_back(
 ) -> None:
     (tmp_path / "test_one.py").write_text("def test_fails():\n    raise SystemError\n")
     options = ["-p", "no:cacheprovider", "-q", "--tb=no", "--help-is-no-option"]
-
     unknown = _manage(clean_env, "test", *options, tmp_path)
     failed = _manage(clean_env, "test", *options[:-1], tmp_path)
-
     assert unknown.returncode == 4
     assert "unrecognized arguments: --help-is-no-option" in unknown.stderr
     assert failed.returncode == 1
@@ -53,15 +51,12 @@ def test_tests_have_settings_of_their_own(tmp_path: Path, clean_env: dict[str, s
     (tmp_path / "test_one.py").write_text(
         "def test_settings(settings):\n    assert 'MD5' in settings.PASSWORD_HASHERS[0]\n"
     )
-
     ended = _manage(clean_env, "test", "-p", "no:cacheprovider", "-n0", tmp_path)
-
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 def test_missing_pytest_is_an_error_that_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-
     with pytest.raises(CommandError, match=r"run \./tts test"):
         command.run_pytest([])
 
@@ -105,9 +100,7 @@ def test_summary_tells_what_is_left_to_a_run_of_all(
 ) -> None:
     (tmp_path / "test_some.py").write_text(_MARKED)
     options = [processes, "-p", "no:cacheprovider", "-p", "tests.conftest", *command.SELECTION]
-
     ended = _manage(clean_env, "test", *options, tmp_path)
-
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "3 tests: 2 thorough, 1 postgres" in ended.stdout
     assert "1 passed" in ended.stdout

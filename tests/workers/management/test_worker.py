@@ -146,9 +146,7 @@ def test_wrong_option_is_refused_with_a_sentence(
     start: Start, arguments: tuple[str, ...], sentence: str
 ) -> None:
     popen = start(*arguments)
-
     _, message = popen.communicate(timeout=60)
-
     assert popen.returncode == 1
     assert sentence in message
 
@@ -160,8 +158,6 @@ def test_worker_stopped_while_it_loads_ends_at_once(
     deadline = time.monotonic() + 180
     while ask_rows(environment, "WorkerStatus.objects.filter(pk='g1').exists()") != "True":
         assert time.monotonic() < deadline
-
     popen.send_signal(signal.SIGINT)
-
     assert popen.wait(180) == 0
     assert ask_rows(environment, "WorkerStatus.objects.get(pk='g1').state") == "stopped"

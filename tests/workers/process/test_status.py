@@ -12,9 +12,12 @@ import pytest
 from workers.process.status import NameTakenError, held_if_ended, lock_name
 
 PROJECT = Path(__file__).resolve().parents[3]
-HOLD = "import sys, time, django; from pathlib import Path; django.setup(); "
-HOLD += "from workers.process.status import lock_name; lock = lock_name(Path(sys.argv[1]), 'w', is_fixed=True); print('held', flush=True); "
-HOLD += "time.sleep(60)"
+HOLD = (
+    "import sys, time, django; from pathlib import Path; django.setup(); "
+    "from workers.process.status import lock_name; "
+    "lock = lock_name(Path(sys.argv[1]), 'w', is_fixed=True); "
+    "print('held', flush=True); time.sleep(60)"
+)
 
 
 def test_second_process_gets_the_next_name(tmp_path: Path) -> None:

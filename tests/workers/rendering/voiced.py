@@ -10,8 +10,7 @@ import numpy as np
 from synth.contract import AudioArray, FinishReason, SegmentAudio, Timings
 from synth.models import Export
 from synth.transitions.claims import claim_segments
-from synth.transitions.segments import finish_segment
-from tests.factories import CODEC_FINGERPRINT
+from tests.factories import CODEC_FINGERPRINT, finish_segment
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.rendering.takes_support import save_take
 from workers.process.claiming import take_exports

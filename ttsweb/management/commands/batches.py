@@ -27,8 +27,6 @@ ITEM_COLUMNS: nouns.Cells = {
 
 
 class Command(nouns.NounCommand):
-    """`batches submit|ls|show|items|cancel|retry|download`."""
-
     help = (
         "Render many texts at once on the server at TTS_URL: a JSONL file with one "
         '{"custom_id": …, "text": …} on each line becomes one zip.'
@@ -88,7 +86,6 @@ class Command(nouns.NounCommand):
     }
 
     def do_submit(self, client: Client, chosen: Namespace) -> None:
-        """Queue the items of a file; lines that are wrong are told one by one."""
         options: dict[str, Any] = {"on_error": chosen.on_error, "priority": chosen.priority}
         if chosen.webhook is not None:
             options["webhook"] = chosen.webhook
@@ -117,12 +114,10 @@ class Command(nouns.NounCommand):
         self.note(f"Fetch the zip with\n  {come_back(batch, _target_of(batch, chosen.out))}")
 
     def do_items(self, client: Client, chosen: Namespace) -> None:
-        """Print the items of a batch."""
         found = client.batches.items(chosen.id, status=chosen.status)
         self.print_rows("items", islice(found, chosen.limit), chosen, ITEM_COLUMNS)
 
     def do_download(self, client: Client, chosen: Namespace) -> None:
-        """Write the zip of a batch."""
         batch = client.batches.get(chosen.id)
         if chosen.follow:
             self._follow(client, batch, chosen)
@@ -156,7 +151,6 @@ class Command(nouns.NounCommand):
 
 
 def come_back(batch: Batch, target: Path) -> str:
-    """Return the line that fetches the zip later."""
     return f"./tts batches download {batch['id']} --follow -o {shlex.quote(str(target))}"
 
 

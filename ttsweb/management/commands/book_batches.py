@@ -24,8 +24,6 @@ ENTRY_COLUMNS: nouns.Cells = {
 
 
 class Command(nouns.NounCommand):
-    """`book-batches ls|show|books|samples|pause|resume|cancel|retry|close|approve|wait|delete`."""
-
     help = (
         "Manage batches of books on the server at TTS_URL; ./tts render FOLDER or "
         "--manifest makes them."
@@ -110,12 +108,10 @@ class Command(nouns.NounCommand):
             self.stdout.write(line)
 
     def do_books(self, client: Client, chosen: Namespace) -> None:
-        """Print the entries of a batch."""
         entries = client.book_batches.entries(chosen.id, state=chosen.state)
         self.print_rows("entries", entries, chosen, ENTRY_COLUMNS)
 
     def do_samples(self, client: Client, chosen: Namespace) -> None:
-        """Write the samples that are there, and count those that are not."""
         written, waiting = [], 0
         for entry in client.book_batches.entries(chosen.id):
             sample = entry["sample"]
@@ -134,23 +130,19 @@ class Command(nouns.NounCommand):
             self.note(f"{waiting} more samples are being rendered.")
 
     def do_approve(self, client: Client, chosen: Namespace) -> None:
-        """Approve the samples of some books, or of all."""
         approved = client.book_batches.approve(chosen.id, chosen.books or None)
         self.print_acted([approved], chosen)
 
     def do_priority(self, client: Client, chosen: Namespace) -> None:
-        """Change the priority of a batch."""
         self.print_acted([client.book_batches.set_priority(chosen.id, chosen.priority)], chosen)
 
     def do_wait(self, client: Client, chosen: Namespace) -> None:
-        """Wait for the end of a batch, and write the files of its books."""
         batch = client.book_batches.get(chosen.id)
         self.come_back = [come_back(batch["id"], chosen.out, chosen.layout)]
         follow_books(self, client, batch, chosen)
 
 
 def _summary_lines(report: BookBatchReport) -> list[str]:
-    """Return the summary as lines: a table of the books, and totals."""
     rows = [
         (one["index"] + 1, one["status"], length(one["audio_seconds"]),
          one["takes_rendered"], one["takes_reused"], one["segments_failed"], one["retakes"],

@@ -45,8 +45,6 @@ FILE_COLUMNS: nouns.Cells = {
 
 
 class Command(nouns.NounCommand):
-    """`books ls|show|plan|start|pause|resume|cancel|retry|approve|delete|files|download`."""
-
     help = "Manage books on the server at TTS_URL; ./tts render uploads them."
     noun = "books"
     actions: ClassVar[nouns.Actions] = {
@@ -125,15 +123,12 @@ class Command(nouns.NounCommand):
             self.note(f"warning: {one_line(str(warning), 200)}")
 
     def do_start(self, client: Client, chosen: Namespace) -> None:
-        """Have a planned book rendered."""
         self.print_acted([client.books.start(chosen.id, voice=chosen.voice)], chosen)
 
     def do_files(self, client: Client, chosen: Namespace) -> None:
-        """Print the files of a book."""
         self.print_rows("files", client.books.files(chosen.id), chosen, FILE_COLUMNS)
 
     def do_download(self, client: Client, chosen: Namespace) -> None:
-        """Write a file of a book, made first if it does not exist."""
         book = client.books.get(chosen.id)
         if chosen.follow and book["status"] not in JOB_FINAL:
             out = f" -o {chosen.out}" if chosen.out else ""

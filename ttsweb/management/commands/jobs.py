@@ -22,8 +22,6 @@ SEGMENT_COLUMNS: nouns.Cells = {
 
 
 class Command(nouns.NounCommand):
-    """`jobs ls|show|cancel|retry|download`."""
-
     help = "List, show, cancel, retry and download jobs of the server at TTS_URL."
     noun = "jobs"
     actions: ClassVar[nouns.Actions] = {

@@ -98,7 +98,6 @@ FORMAT_OF = {f".{one.extension}": name for name, one in BOOK_FORMATS.items()}
 
 
 def come_back(book: Book, target: Path) -> str:
-    """Return the line that fetches the file later."""
     return f"./tts jobs download {book['job']} --follow -o {shlex.quote(str(target))}"
 
 
@@ -151,8 +150,6 @@ NO_VOICE = "the following arguments are required: --voice (only --plan works wit
 
 
 class Command(RemoteCommand):
-    """Queue a job for each file; with `--follow` wait for the audio."""
-
     help = (
         "Render text files on the server at TTS_URL, with one job and one audio file for "
         "each. Without --follow the command returns at once and prints how to download the "
@@ -160,7 +157,6 @@ class Command(RemoteCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Take the files, the voices, the options, and where the audio goes."""
         parser.add_argument(
             "files",
             nargs="*",

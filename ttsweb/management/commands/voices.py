@@ -25,8 +25,6 @@ NO_WAIT = nouns.argument(
 
 
 class Command(nouns.NounCommand):
-    """`voices add|ls|show|rm|export|import`."""
-
     help = "Add, list, show, delete, export and import voices of the server at TTS_URL."
     noun = "voices"
     actions: ClassVar[nouns.Actions] = {
@@ -103,11 +101,9 @@ class Command(nouns.NounCommand):
     }
 
     def do_show(self, client: Client, chosen: Namespace) -> None:
-        """Print a voice."""
         self.show(client.voices.find(chosen.voice), chosen)
 
     def do_add(self, client: Client, chosen: Namespace) -> None:
-        """Make a voice of clips."""
         if len(chosen.clip) != len(chosen.transcript):
             raise CommandError("each --clip needs a --transcript", returncode=2)
         pairs = zip(chosen.clip, chosen.transcript, strict=True)
@@ -122,7 +118,6 @@ class Command(nouns.NounCommand):
         self._tell_made(client, voice, chosen)
 
     def do_export(self, client: Client, chosen: Namespace) -> None:
-        """Write a voice as one file."""
         voice = client.voices.find(chosen.voice)
         path = client.voices.export(voice["id"], chosen.out)
         size = path.stat().st_size
@@ -132,7 +127,6 @@ class Command(nouns.NounCommand):
             self.stdout.write(f"{path}  {size} bytes  {one_line(voice['name'])}")
 
     def do_import(self, client: Client, chosen: Namespace) -> None:
-        """Make a voice of such a file."""
         voice = client.voices.import_(chosen.file, name=chosen.name, shared=chosen.shared)
         self._tell_made(client, voice, chosen)
 

@@ -12,15 +12,12 @@ from ttsweb.private_files import users_umask
 
 
 class Command(BaseCommand):
-    """Convert the codec of a checkpoint folder once; needs no database."""
-
     help = (
         "Convert DIR/codec.pth to DIR/codec.safetensors, which loads faster and contains no pickle."
     )
     needs_django = False
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Declare the folder and `--json`."""
         parser.add_argument("checkpoint_dir", type=Path, metavar="DIR")
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 

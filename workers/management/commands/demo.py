@@ -10,8 +10,6 @@ from workers.management.commands.serve import port
 
 
 class Command(BaseCommand):
-    """Set up, speak a sentence with a demo voice, and serve the site."""
-
     help = (
         "Render a sample to a file, then serve the site until Ctrl-C. A second run reuses "
         "the voice and the audio of the first."
@@ -19,7 +17,6 @@ class Command(BaseCommand):
     work = "workers.local.demo:run"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Take what to say, with which voice, and how to end."""
         parser.add_argument("--text", help="text to speak")
         parser.add_argument("--voice-clip", type=Path, help="make the voice from this clip")
         parser.add_argument("--transcript", default="", help="words that are spoken in the clip")

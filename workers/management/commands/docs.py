@@ -8,14 +8,11 @@ from ttsweb.commands.base import BaseCommand
 
 
 class Command(BaseCommand):
-    """Compare the generated documentation with the settings, or write it."""
-
     help = "Write or check the tables of settings and .env.example."
     needs_django = False
     work = "ttsweb.configuration.tables:write_or_check"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Take one of the two ways."""
         way = parser.add_mutually_exclusive_group(required=True)
         way.add_argument("--write", action="store_true", help="write the files that differ")
         way.add_argument("--check", action="store_true", help="exit with 1 if a file differs")

@@ -8,8 +8,6 @@ from ttsweb.commands.base import BaseCommand
 
 
 class Command(BaseCommand):
-    """Print one line per finding; exit 1 when something would keep a job from being rendered."""
-
     help = (
         "Check everything that a working installation needs, and show the remedy for what is "
         "missing."
@@ -18,5 +16,4 @@ class Command(BaseCommand):
     requires_system_checks = ()  # what they would stop at is reported here, with the rest
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Take the form of the answer."""
         parser.add_argument("--json", action="store_true", help="print one JSON object")

@@ -10,33 +10,33 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import Any
 
-from ttsweb.commands.base import BaseCommand, CommandError, StepError, reporting_errors
+from ttsweb.commands.base import (
+    EXIT_INTERRUPTED,
+    BaseCommand,
+    CommandError,
+    StepError,
+    reporting_errors,
+)
 from ttsweb.counted import counted
 from ttsweb.private_files import users_umask
-from workers.local.model_pull import find_models, pull
+from workers.local.model_pull import find_models, line_of, pull
 from workers.local.model_source import (
     DECLARATION_NAME,
     S2_PRO,
     SOURCES,
     USES,
     Declaration,
-    Listing,
     ModelSource,
     read_declaration,
     write_declaration,
 )
 
-EXIT_INTERRUPTED = 130  # as a shell reports a command that Ctrl-C ended
-
 
 class Command(BaseCommand):
-    """Pull a model's weights, or list the models that are here; needs no database."""
-
     help = "Download published weights (pull), or list the installed models (ls)."
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Declare both subcommands."""
         actions = parser.add_subparsers(dest="action", required=True, metavar="pull|ls")
         get = actions.add_parser(
             "pull",
@@ -81,7 +81,13 @@ class Command(BaseCommand):
         chosen = Namespace(**options)
         with reporting_errors(self.stdout, as_json=chosen.json):
             if chosen.action == "ls":
-                self._list(as_json=chosen.json)
+                from django.conf import settings
+
+                found = find_models(settings.DATA_DIR / "models", settings.CHECKPOINT)
+                if chosen.json:
+                    self.stdout.write(json.dumps(found))
+                for model in () if chosen.json else found:
+                    self.stdout.write(line_of(model))
                 return
             try:
                 with users_umask():  # weights are no secret: a container's user reads them too
@@ -93,16 +99,26 @@ class Command(BaseCommand):
     def _pull(self, chosen: Namespace) -> None:
         from django.conf import settings
 
-        _quiet_the_hub_library()
+        # Without a line for each request, and the second copy of each of the library's warnings.
+        logging.getLogger("httpx2").setLevel(logging.WARNING)
+        logging.getLogger("huggingface_hub").propagate = False
         source = SOURCES[chosen.model]
         folder = (chosen.to or settings.DATA_DIR / "models" / source.name).expanduser().resolve()
         declaration = self._declaration(source, folder, chosen)
         revision = chosen.revision or source.revision
         listing = pull(source, folder, revision, self._tell)
-        if chosen.json:
-            self.stdout.write(json.dumps(_describe_pull(folder, listing, declaration)))
-            return
         size = sum(file.size for file in listing.files)
+        if chosen.json:
+            answer = {
+                "folder": str(folder),
+                "model": listing.model,
+                "revision": listing.revision,
+                "files": len(listing.files),
+                "bytes": size,
+                "declared_use": declaration.use,
+            }
+            self.stdout.write(json.dumps(answer))
+            return
         self.stdout.write(
             f"{source.title} at {listing.revision[:12]} is complete in {folder}: "
             f"{counted(len(listing.files), 'file')}, {size / 1000000000.0:.2f} GB, digests "
@@ -117,8 +133,12 @@ class Command(BaseCommand):
             return known
         use = chosen.use or self._ask(source)
         try:
+            user = chosen.declared_by or getpass.getuser()
+        except (KeyError, OSError):  # a user id without a name, as in containers
+            user = "unknown"
+        try:
             folder.mkdir(parents=True, exist_ok=True)
-            return write_declaration(folder, source, use, chosen.declared_by or _user())
+            return write_declaration(folder, source, use, user)
         except OSError as error:
             raise StepError("disk_error", f"{folder} cannot be written: {error}.") from error
 
@@ -152,16 +172,6 @@ class Command(BaseCommand):
         self.stderr.write(line, lambda text: text)
         self.stderr.flush()
 
-    def _list(self, *, as_json: bool) -> None:
-        from django.conf import settings
-
-        found = find_models(settings.DATA_DIR / "models", settings.CHECKPOINT)
-        if as_json:
-            self.stdout.write(json.dumps([model.as_dict() for model in found]))
-            return
-        for model in found:
-            self.stdout.write(model.line())
-
 
 def _revision(text: str) -> str:
     """Accept what can be a git revision; anything else would become part of an address."""
@@ -170,27 +180,3 @@ def _revision(text: str) -> str:
             f"{text!r} is not a revision; use letters, digits and . _ - (at most 100 characters)"
         )
     return text
-
-
-def _quiet_the_hub_library() -> None:
-    """Leave out a line for each request, and the second copy of each of its warnings."""
-    logging.getLogger("httpx2").setLevel(logging.WARNING)
-    logging.getLogger("huggingface_hub").propagate = False
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name, as in containers
-        return "unknown"
-
-
-def _describe_pull(folder: Path, listing: Listing, declaration: Declaration) -> dict[str, Any]:
-    return {
-        "folder": str(folder),
-        "model": listing.model,
-        "revision": listing.revision,
-        "files": len(listing.files),
-        "bytes": sum(file.size for file in listing.files),
-        "declared_use": declaration.use,
-    }

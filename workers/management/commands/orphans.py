@@ -8,8 +8,6 @@ from ttsweb.commands.base import BaseCommand
 
 
 class Command(BaseCommand):
-    """Walk the whole storage at once; workers do so by themselves, a part at a time."""
-
     help = (
         "List the objects in the storage that no row of the database names and that are "
         "older than TTS_ORPHAN_HOURS. Workers remove such objects by themselves unless "
@@ -18,6 +16,5 @@ class Command(BaseCommand):
     work = "workers.orphans:run"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Take what to do, and the form of the answer."""
         parser.add_argument("--delete", action="store_true", help="remove these objects")
         parser.add_argument("--json", action="store_true", help="print one JSON object")

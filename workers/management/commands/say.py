@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from synth.formats import FORMATS
 from ttsweb.commands.base import BaseCommand
 from ttsweb.commands.remote_command import RemoteSay
 
-if TYPE_CHECKING:
-    pass
-
-EXIT_INTERRUPTED = 130  # as a shell reports a command that Ctrl-C ended
-LOG_NAME = "say.log"
-
 
 class Command(BaseCommand):
-    """Submit a job like any other, wait for it, and write its file."""
-
     help = (
         "Speak a text with a voice, into a file. Uses a running worker, or else starts one "
         "for as long as the command runs. If TTS_URL is set, that server renders the text."
@@ -27,7 +19,6 @@ class Command(BaseCommand):
     work = "workers.local.speak:run"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Take the text, the voice and the file."""
         parser.add_argument("text", help="text to speak; - reads it from standard input")
         parser.add_argument("--voice", required=True, help="name or id of a voice")
         parser.add_argument("-o", "--output", type=Path, required=True, help="file to write")

@@ -10,8 +10,6 @@ AUTO = 0  # the next free port
 
 
 class Command(BaseCommand):
-    """Migrate, then run web and worker as two processes until Ctrl-C or SIGTERM."""
-
     help = (
         "Serve the site and the API, with a worker. If TTS_DATABASE_URL or TTS_REDIS_URL is "
         "set, no worker is started with the site: start workers with ./tts worker."
@@ -19,7 +17,6 @@ class Command(BaseCommand):
     work = "workers.local.site:serve"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Take the address and whether a worker runs here."""
         parser.add_argument("--host", help="address to listen on")
         parser.add_argument("--port", type=port, help="port, or auto for the next free one")
         here = parser.add_mutually_exclusive_group()

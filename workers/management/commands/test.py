@@ -26,8 +26,6 @@ _OWN_PROCESSES = ("-n", "--numprocesses", "--pdb", "--trace", "--co", "-h", "--v
 
 
 class Command(BaseCommand):
-    """Hand all arguments to pytest."""
-
     help = (
         "Run the tests, with --all those as well that take long or need Redis, PostgreSQL or a "
         "browser; takes pytest's arguments, paths relative to the project's folder."
@@ -43,7 +41,6 @@ class Command(BaseCommand):
             sys.exit(1)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run the tests, when called from code."""
         run_pytest(())
 
 

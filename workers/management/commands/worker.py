@@ -8,8 +8,6 @@ from ttsweb.commands.base import BaseCommand
 
 
 class Command(BaseCommand):
-    """Run one worker in this process; it does not fork."""
-
     help = (
         "Run a worker. The role gpu encodes clips and renders segments, the role cpu makes "
         "files, and the role all does both."
@@ -18,7 +16,6 @@ class Command(BaseCommand):
     work = "workers.process.run_worker:run"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Declare the options; what is not given comes from the settings."""
         parser.add_argument(
             "--role", choices=("gpu", "cpu", "all"), default="all", help="default: all"
         )

@@ -25,7 +25,6 @@ def test_first_chapter_is_the_story_and_not_the_title_page() -> None:
 
 def test_chapters_come_in_the_order_of_the_spine_without_front_and_back_matter() -> None:
     chapters = read_chapters(BOOK, count=13)
-
     assert [text.split("\n\n")[0] for text in chapters[:3]] == ["I", "II", "III"]
     assert chapters[12].startswith("Epilogue")
     assert not any("Standard Ebooks" in text for text in chapters)
@@ -34,7 +33,6 @@ def test_chapters_come_in_the_order_of_the_spine_without_front_and_back_matter()
 def test_book_with_fewer_chapters_is_refused_with_their_number() -> None:
     with pytest.raises(StepError, match="has only 13 chapters, not 14") as caught:
         read_chapters(BOOK, count=14)
-
     assert caught.value.code == "book_too_short"
 
 
@@ -54,6 +52,5 @@ def test_archive_that_lacks_what_an_epub_has_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "book.epub"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("hello.txt", "Hello.")
-
     with pytest.raises(StepError, match="not a readable EPUB"):
         read_chapters(path, count=1)

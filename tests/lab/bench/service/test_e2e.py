@@ -71,7 +71,6 @@ def test_worker_that_cannot_start_ends_the_benchmark_with_its_sentence(
     status, content = bench(
         clean_env, "e2e", "--book", str(BOOK), "--checkpoint", str(tmp_path / "nowhere")
     )
-
     assert status == 1
     assert content["error"]["code"] == "worker_failed"
     assert str(tmp_path / "nowhere") in content["error"]["message"]

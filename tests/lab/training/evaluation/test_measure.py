@@ -64,7 +64,6 @@ def figures_of(parrot: Parrot) -> Figures:
 @needs_speech
 def test_clean_speech_reaches_everything() -> None:
     shares = {name: tally.share for name, tally in figures_of(Parrot()).shares.items()}
-
     assert shares.pop("early") == shares.pop("runaway") == 0
     assert set(shares.values()) == {1.0}
     assert {"one_word_of_10", "one_word_roundtrip", "heldout_nearest_of_40"} <= set(shares)
@@ -73,7 +72,6 @@ def test_clean_speech_reaches_everything() -> None:
 @needs_speech
 def test_another_sentence_in_another_voice_is_found_out() -> None:
     figures = figures_of(Parrot(text="Quite another thing was said by somebody else."))
-
     assert figures.shares["nearest_of_40"].share < 0.3
     assert figures.controls["nearest_of_40"].share == 1.0
 
@@ -87,16 +85,13 @@ def test_ends_are_told_by_length_and_by_the_end_token(
     parrot: Parrot, early: float, runaway: float
 ) -> None:
     shares = figures_of(parrot).shares
-
     assert (shares["early"].share, shares["runaway"].share) == (early, runaway)
 
 
 @needs_speech
 def test_a_checkpoint_may_name_its_own_voices(tmp_path: Path) -> None:
     assert list(measured_voices(tmp_path).trained) == [voice.name for voice in VOICES]
-
     (tmp_path / VOICES_FILE).write_text('{"trained": {"x": {"variant": "en"}}}')
-
     with pytest.raises(ValueError, match="does not describe voices"):
         measured_voices(tmp_path)
 
@@ -128,16 +123,13 @@ def test_costs_are_those_of_the_plain_algorithm() -> None:
 def test_a_slower_copy_is_nearer_than_another_sequence() -> None:
     rng = np.random.default_rng(1)
     said, other = rng.normal(size=(2, 20, 6))
-
     costs = distances(said, [other, np.repeat(said, 2, axis=0)])
-
     assert costs[1] < 1e-6 < costs[0]
 
 
 def test_cepstra_do_not_hear_the_level() -> None:
     rng = np.random.default_rng(2)
     wave = rng.normal(0, 0.3, RATE) * np.repeat(rng.uniform(0.5, 1, 10), RATE // 10)
-
     assert np.allclose(cepstra(log_mel(wave)), cepstra(log_mel(wave * 0.7)), atol=0.05)
 
 
@@ -166,13 +158,11 @@ def test_a_missing_fundamental_does_not_raise_the_pitch() -> None:
 
 def test_noise_has_no_pitch() -> None:
     noise = np.random.default_rng(0).normal(0, 0.1, RATE)
-
     assert (frame_pitches(noise) > 0).mean() < 0.2
 
 
 def test_quiet_hum_in_pauses_does_not_count() -> None:
     wave = np.concatenate([harmonics(200.0)[: RATE // 2], 0.01 * harmonics(90.0)])
-
     assert median_pitch(wave) == pytest.approx(200.0, rel=0.01)
 
 

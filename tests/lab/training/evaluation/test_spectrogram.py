@@ -29,7 +29,5 @@ def test_pixels_come_back_from_the_file() -> None:
 
 def test_a_tone_is_a_dark_line_in_a_light_picture(tmp_path: Path) -> None:
     tone = 0.3 * np.sin(2 * np.pi * 1000 * np.arange(44100) / 44100)
-
     write_spectrograms(tmp_path / "out" / "s.png", [[tone, tone], [tone, tone]])
-
     assert (tmp_path / "out" / "s.png").stat().st_size > 200

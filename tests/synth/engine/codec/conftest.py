@@ -16,6 +16,7 @@ from synth.engine.codec.codec_file import expected_shapes
 from synth.engine.codec.config import CodecConfig, TransformerConfig
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.load import load_decoder, load_encoder
+from synth.engine.codec.streams import Work
 from synth.engine.native.library import ConvolutionC, Library
 
 State = dict[str, Tensor]
@@ -73,6 +74,11 @@ def watched_passes(decoder: CodecDecoder) -> Iterator[list[tuple[int, int]]]:
     with hook, pytest.MonkeyPatch.context() as patch:
         patch.setattr(Library, "convolve", convolve)
         yield passes
+
+
+def keep_eager(work: Work) -> Work:
+    """Stand in for a capture: the work itself is its replay."""
+    return work
 
 
 @pytest.fixture

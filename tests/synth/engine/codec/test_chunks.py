@@ -49,15 +49,13 @@ def test_a_decoders_row_holds_what_its_layers_look_back_on(config: CodecConfig) 
     transposed = sum(config.decoder_dim // 2**block for block in range(4))
     mixing = 6 * config.latent_dim * len(config.upsample_factors)
     size = keys_and_values + units + ends + transposed + mixing
-    assert decoder.runner.layout.size == size
-    assert decoder.runner.initial_state().rows.shape == (1, size)
+    assert decoder.layout.size == size
+    assert decoder.initial_state().rows.shape == (1, size)
 
 
 def test_states_that_were_joined_and_split_are_those_before() -> None:
     states = [some_state(1, 7, seed) for seed in (3, 0, 9)]
-
     after = join(states).split()
-
     for found, expected in zip(after, states, strict=True):
         assert torch.equal(found.rows, expected.rows)
         assert torch.equal(found.frames, expected.frames)

@@ -35,7 +35,6 @@ from tests.synth.engine.codec.conftest import State, WriteCodec
 
 def test_each_single_missing_tensor_is_named(config: CodecConfig, tmp_path: Path) -> None:
     shapes = expected_shapes(config)
-
     for name in shapes:
         with pytest.raises(CheckpointError) as refused:
             checked_config(tmp_path, {key: shapes[key] for key in shapes.keys() - {name}})
@@ -60,17 +59,14 @@ def test_each_single_misshapen_tensor_is_named(config: CodecConfig, tmp_path: Pa
 def test_a_file_lacking_one_tensor_is_refused(state: State, write_codec: WriteCodec) -> None:
     name = "quantizer.downsample.0.1.gamma"
     del state[name]
-
     with pytest.raises(CheckpointError, match=rf"lacks {name}"):
         open_codec(write_codec(state))
 
 
 def test_a_renamed_tensor_is_named_by_both_names(state: State, write_codec: WriteCodec) -> None:
     state["decoder.model.5.beta"] = state.pop("decoder.model.5.alpha")
-
     with pytest.raises(CheckpointError) as refused:
         open_codec(write_codec(state))
-
     assert "lacks decoder.model.5.alpha" in str(refused.value)
     assert "unknown decoder.model.5.beta" in str(refused.value)
 
@@ -79,7 +75,6 @@ def test_a_table_of_another_size_than_its_neighbours_is_named(
     state: State, write_codec: WriteCodec
 ) -> None:
     name = "quantizer.quantizer.quantizers.1.codebook.weight"
-
     with pytest.raises(CheckpointError, match=name):
         open_codec(write_codec(state | {name: state[name][:-1].clone()}))
 
@@ -91,9 +86,7 @@ def test_derived_tables_and_masks_in_a_file_are_ignored(
         "encoder.block.4.block.5.causal_mask": torch.ones(4, 4, dtype=torch.bool),
         "quantizer.pre_module.freqs_cis": torch.ones(4, 32, 2, dtype=torch.bfloat16),
     }
-
     opened = open_codec(write_codec(state | extra))
-
     assert opened.tensors.keys() == state.keys()
 
 
@@ -104,7 +97,6 @@ def test_a_mask_elsewhere_is_an_unknown_tensor(state: State, write_codec: WriteC
 
 def test_weights_that_are_integers_are_refused(state: State, write_codec: WriteCodec) -> None:
     name = "decoder.model.5.alpha"
-
     with pytest.raises(CheckpointError, match=rf"{name} is torch\.int32"):
         open_codec(write_codec(state | {name: torch.ones_like(state[name], dtype=torch.int32)}))
 
@@ -123,14 +115,12 @@ def test_names_without_generator_are_dropped_once_one_has_it(
 
 def test_an_old_layout_that_cannot_be_mapped_is_read(tmp_path: Path, state: State) -> None:
     torch.save(state, tmp_path / "codec.pth", _use_new_zipfile_serialization=False)
-
     assert open_codec(tmp_path).tensors.keys() == state.keys()
 
 
 @pytest.mark.parametrize("content", [b"", b"not a pickle", b"\x80\x04K\x01."])
 def test_a_file_that_is_no_codec_is_refused_by_its_name(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "codec.pth").write_bytes(content)
-
     with pytest.raises(CheckpointError, match=r"codec\.pth"):
         open_codec(tmp_path)
 
@@ -138,7 +128,6 @@ def test_a_file_that_is_no_codec_is_refused_by_its_name(tmp_path: Path, content:
 def test_a_truncated_file_is_refused(checkpoint: Path) -> None:
     path = checkpoint / "codec.pth"
     path.write_bytes(path.read_bytes()[:-5000])
-
     with pytest.raises(CheckpointError, match=r"codec\.pth"):
         open_codec(checkpoint)
 
@@ -156,9 +145,7 @@ def test_a_folder_without_a_codec_is_refused_by_both_names(tmp_path: Path) -> No
 def test_the_converted_file_is_preferred_and_needs_no_original(checkpoint: Path) -> None:
     convert_codec(checkpoint)
     assert open_codec(checkpoint).path.name == "codec.safetensors"
-
     (checkpoint / "codec.pth").unlink()
-
     assert open_codec(checkpoint).path.name == "codec.safetensors"
 
 
@@ -166,21 +153,18 @@ def test_a_foreign_safetensors_beside_an_original_is_ambiguous(
     checkpoint: Path, state: State
 ) -> None:
     save_file(state, checkpoint / "codec.safetensors")
-
     with pytest.raises(CheckpointError, match="Keep only one"):
         open_codec(checkpoint)
 
 
 def test_a_damaged_safetensors_is_refused(checkpoint: Path) -> None:
     (checkpoint / "codec.safetensors").write_bytes(b"\x00" * 100)
-
     with pytest.raises(CheckpointError, match=r"codec\.safetensors"):
         open_codec(checkpoint)
 
 
 def test_the_golden_codec_has_as_many_tensors_as_the_full_one(golden: GoldenFolder) -> None:
     opened = open_codec(golden.checkpoint)
-
     assert len(opened.tensors) == len(expected_shapes(opened.config)) == 535
 
 
@@ -225,7 +209,6 @@ def test_a_full_size_half_takes_only_its_own_parameters(
 
 def test_a_full_size_file_has_535_tensors_and_80_norms() -> None:
     shapes = expected_shapes(FULL_SIZE)
-
     assert len(shapes) == 535
     assert sum(math.prod(shape) for shape in shapes.values()) == 391_430_530
     assert sum(name.endswith(("weight_g", "weight.original0")) for name in shapes) == 80
@@ -234,7 +217,6 @@ def test_a_full_size_file_has_535_tensors_and_80_norms() -> None:
 def test_halves_share_the_quantizers_and_nothing_else(config: CodecConfig) -> None:
     with torch.device("meta"):
         shared = stored_shapes(CodecEncoder(config)).keys() & stored_shapes(CodecDecoder(config))
-
     assert shared
     assert all(
         name.startswith(("quantizer.semantic_quantizer.", "quantizer.quantizer."))
@@ -288,7 +270,6 @@ def test_a_weight_that_is_not_finite_is_named(checkpoint: Path, state: State, va
     name = "quantizer.pre_module.layers.0.attention.wo.weight"
     state[name][0, 0] = value
     torch.save(state, checkpoint / "codec.pth")
-
     with pytest.raises(CheckpointError, match=rf"{name} .* not finite"):
         load_encoder(checkpoint, "cpu")
 
@@ -297,7 +278,6 @@ def test_a_filter_of_zeros_is_named_and_not_divided_by(checkpoint: Path, state: 
     name = "encoder.block.0.conv.parametrizations.weight.original1"
     state[name][1] = 0
     torch.save(state, checkpoint / "codec.pth")
-
     with pytest.raises(CheckpointError, match=name):
         load_encoder(checkpoint, "cpu")
 
@@ -326,7 +306,6 @@ def test_an_untouched_original_is_not_hashed_again(
     converted: tuple[Path, Path], hashes: list[Path]
 ) -> None:
     check_source_unchanged(*converted)
-
     assert hashes == []
 
 
@@ -334,9 +313,7 @@ def test_a_copy_with_another_time_is_hashed_and_accepted(
     converted: tuple[Path, Path], hashes: list[Path]
 ) -> None:
     os.utime(converted[1], ns=(1, 1))
-
     check_source_unchanged(*converted)
-
     assert hashes == [converted[1]]
 
 
@@ -359,6 +336,5 @@ def test_another_original_of_the_same_size_is_refused(converted: tuple[Path, Pat
     data = bytearray(converted[1].read_bytes())
     data[len(data) // 2] ^= 1
     converted[1].write_bytes(bytes(data))
-
     with pytest.raises(CheckpointError, match=r"changed after codec\.safetensors"):
         check_source_unchanged(*converted)

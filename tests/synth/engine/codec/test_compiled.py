@@ -49,9 +49,7 @@ def test_the_compiled_decoder_gives_what_pytorch_gives(checkpoint: Path) -> None
 def test_neighbours_and_limits_change_no_bit(checkpoint: Path, limit: int) -> None:
     ours = load_decoder(checkpoint, "cpu")
     codes = [some_codes(ours, frames, seed=frames) for frames in (60, 1, 17, 0, 200, 17, 59)]
-
     together = ours.decode(codes, max_batch_frames=limit)
-
     for matrix, audio in zip(codes, together, strict=True):
         assert torch.equal(audio, alone(ours, matrix))
 
@@ -155,9 +153,7 @@ def test_streams_at_different_places_give_what_pytorch_gives(checkpoint: Path) -
 def test_parts_of_a_long_matrix_are_the_whole_in_every_bit(checkpoint: Path, limit: int) -> None:
     ours = load_decoder(checkpoint, "cpu")
     codes = some_codes(ours, 301)
-
     (found,) = ours.decode([codes], max_batch_frames=limit)
-
     assert torch.equal(found, alone(ours, codes))
 
 

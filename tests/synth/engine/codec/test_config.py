@@ -51,14 +51,12 @@ def test_one_misshapen_tensor_does_not_change_a_size_that_others_show(config: Co
 def test_a_size_that_no_tensor_shows_is_refused_by_the_tensors_name(config: CodecConfig) -> None:
     shapes = dict(expected_shapes(config))
     del shapes["quantizer.semantic_quantizer.quantizers.0.codebook.weight"]
-
     with pytest.raises(CheckpointError, match=r"semantic_quantizer\.quantizers\.0\.codebook"):
         config_from_shapes(shapes)
 
 
 def test_halves_that_work_at_different_hops_are_refused() -> None:
     shapes = expected_shapes(make_config(decoder_rates=(8, 8, 4, 4)))
-
     with pytest.raises(CheckpointError, match="2048 samples a frame"):
         config_from_shapes(shapes)
 
@@ -67,14 +65,12 @@ def test_an_odd_kernel_of_a_resampling_convolution_is_refused(config: CodecConfi
     shapes = dict(expected_shapes(config))
     name = "encoder.block.1.block.4.conv.parametrizations.weight.original1"
     shapes[name] = (*shapes[name][:2], 5)
-
     with pytest.raises(CheckpointError, match=r"encoder\.block\.1\.block\.4"):
         config_from_shapes(shapes)
 
 
 def test_golden_codec_has_a_hop_of_2048_and_ten_codebooks(golden: GoldenFolder) -> None:
     config = open_codec(golden.checkpoint).config
-
     assert (config.hop_length, config.num_codebooks) == (2048, 10)
     assert config.encoder_transformer.window == 512
     assert config.pre_module.window == config.post_module.window == 128
@@ -144,7 +140,6 @@ def test_without_a_file_the_sizes_stay(config: CodecConfig, tmp_path: Path) -> N
 
 def test_a_file_that_agrees_changes_nothing(config: CodecConfig, tmp_path: Path) -> None:
     write(tmp_path, described(config))
-
     assert apply_config_file(config, tmp_path) == config
 
 
@@ -180,14 +175,12 @@ def test_a_window_that_is_no_count_is_refused(
     config: CodecConfig, tmp_path: Path, wrong: object
 ) -> None:
     write(tmp_path, changed(described(config), ("quantizer", "pre_module", "window_size"), wrong))
-
     with pytest.raises(CheckpointError, match=r"pre_module\.window_size"):
         apply_config_file(config, tmp_path)
 
 
 def test_an_unknown_field_is_refused_and_not_ignored(config: CodecConfig, tmp_path: Path) -> None:
     write(tmp_path, described(config) | {"sliding_window": 3})
-
     with pytest.raises(CheckpointError, match="sliding_window"):
         apply_config_file(config, tmp_path)
 
@@ -197,6 +190,5 @@ def test_a_file_that_is_no_object_is_refused(
     config: CodecConfig, tmp_path: Path, text: str
 ) -> None:
     (tmp_path / "codec_config.json").write_text(text, encoding="utf-8")
-
     with pytest.raises(CheckpointError, match=r"codec_config\.json"):
         apply_config_file(config, tmp_path)

@@ -50,7 +50,6 @@ def test_with_more_digits_a_batch_and_single_runs_differ_by_next_to_nothing(
     exact = load_decoder(golden.checkpoint, "cpu", kernels="off")
     exact = exact.double()  # how a processor rounds sums plays no part here
     matrices = [some_codes(n, seed=n) for n in (9, 1, 17, 9, 150)]
-
     for codes, audio in zip(matrices, exact.decode(matrices, max_batch_frames=limit), strict=True):
         (alone,) = exact.decode([codes], max_batch_frames=150)
         torch.testing.assert_close(audio, alone, atol=1e-5, rtol=0)
@@ -61,7 +60,6 @@ def test_frames_in_flight_keep_to_the_limit_also_for_one_long_matrix(
 ) -> None:
     with watched_passes(golden_decoder) as passes:
         golden_decoder.decode([some_codes(n) for n in (9, 50, 17, 17)], max_batch_frames=40)
-
     assert sorted((frames for _, frames in passes), reverse=True) == [40, 34, 10, 9]
 
 
@@ -104,9 +102,7 @@ def test_codes_above_their_codebook_are_clamped_in_a_copy(golden_decoder: CodecD
 @pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.int64])
 def test_any_integers_are_codes(golden_decoder: CodecDecoder, dtype: torch.dtype) -> None:
     codes = some_codes(2)
-
     (found,) = golden_decoder.decode([codes.to(dtype)])
-
     assert torch.equal(found, golden_decoder.decode([codes])[0])
 
 
@@ -130,7 +126,6 @@ def test_what_is_no_code_matrix_is_refused(
 
 def test_no_frames_give_no_samples(golden_decoder: CodecDecoder) -> None:
     (audio,) = golden_decoder.decode([some_codes(0)])
-
     assert audio.shape == (0,)
 
 

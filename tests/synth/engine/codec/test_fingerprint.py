@@ -13,17 +13,19 @@ from safetensors.torch import load_file, save_file
 from synth.engine.codec import fingerprint
 from synth.engine.codec import fingerprint as convert
 from synth.engine.codec.codec_file import open_codec, stored_shapes
-from synth.engine.codec.fingerprint import (
-    codec_fingerprint,
-    convert_codec,
-    half_digest,
-    weights_digest,
-)
+from synth.engine.codec.fingerprint import convert_codec, half_digest, weights_digest
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.errors import CheckpointError
 from synth.engine.loading import digests
 from synth.engine.loading.digests import file_sha256
 from tests.synth.engine.codec.conftest import State, WriteCodec
+
+
+def codec_fingerprint(
+    checkpoint: Path, precision: str = "float32", *, cache_dir: Path | None = None
+) -> str:
+    opened = open_codec(checkpoint)
+    return fingerprint.codec_fingerprint(opened, precision, cache_dir=cache_dir)
 
 
 def test_both_containers_give_the_same_fingerprint(checkpoint: Path) -> None:
@@ -53,7 +55,6 @@ def test_every_precision_of_encoding_has_a_fingerprint_of_its_own(checkpoint: Pa
         codec_fingerprint(checkpoint, "bfloat16"),
         codec_fingerprint(checkpoint, "tf32"),
     }
-
     assert len(found) == 3
 
 
@@ -95,18 +96,14 @@ def test_the_preprocessing_version_counts(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = codec_fingerprint(checkpoint)
-
     monkeypatch.setattr(fingerprint, "PREPROCESSING_VERSION", 999)
-
     assert codec_fingerprint(checkpoint) != before
 
 
 def test_a_window_that_only_the_config_file_tells_counts(checkpoint: Path) -> None:
     before = codec_fingerprint(checkpoint)
     content = {"quantizer": {"pre_module": {"window_size": 64}}}
-
     (checkpoint / "codec_config.json").write_text(json.dumps(content), encoding="utf-8")
-
     assert codec_fingerprint(checkpoint) != before
 
 
@@ -114,10 +111,8 @@ def test_a_file_changed_in_place_gets_another_fingerprint(
     checkpoint: Path, state: State, write_codec: WriteCodec
 ) -> None:
     before = codec_fingerprint(checkpoint)
-
     name = "encoder.block.0.conv.bias"
     write_codec(state | {name: state[name] + 1})
-
     assert codec_fingerprint(checkpoint) != before
 
 
@@ -171,7 +166,6 @@ def test_kept_digests_are_bounded(
 
 def test_the_halves_have_digests_of_their_own(checkpoint: Path, state: State) -> None:
     opened = open_codec(checkpoint)
-
     assert half_digest(opened, CodecEncoder) != half_digest(opened, CodecDecoder)
 
 
@@ -181,7 +175,6 @@ def test_a_foreign_safetensors_alone_has_the_same_fingerprint(
     other = tmp_path / "other"
     other.mkdir()
     save_file(state, other / "codec.safetensors")
-
     assert codec_fingerprint(other) == codec_fingerprint(checkpoint)
 
 
@@ -233,10 +226,8 @@ def test_a_codec_that_would_not_load_is_not_converted(
 ) -> None:
     del state["decoder.model.5.alpha"]
     checkpoint = write_codec(state)
-
     with pytest.raises(CheckpointError, match=r"decoder\.model\.5\.alpha"):
         convert_codec(checkpoint)
-
     assert [path.name for path in checkpoint.iterdir()] == ["codec.pth"]
 
 

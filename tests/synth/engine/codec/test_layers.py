@@ -37,7 +37,6 @@ def test_causal_convolution_gives_one_output_a_stride_begun(
     kernel: int, stride: int, dilation: int, length: int
 ) -> None:
     layer = randomised(CausalConv1d(2, 3, kernel, stride=stride, dilation=dilation))
-
     assert layer(torch.randn(1, 2, length)).shape == (1, 3, math.ceil(length / stride))
 
 
@@ -46,9 +45,7 @@ def test_causal_convolution_puts_its_last_tap_on_the_newest_input() -> None:
     with torch.no_grad():
         layer.conv.weight.copy_(torch.tensor([[[100.0, 10.0, 1.0]]]))
         layer.conv.bias.zero_()  # type: ignore[union-attr]  # built with a bias
-
     found = layer(torch.arange(1.0, 7.0)[None, None])
-
     assert found.flatten().tolist() == [1, 2, 13, 24, 135, 246]
 
 
@@ -57,9 +54,7 @@ def test_transposed_convolution_cuts_its_tail_and_nothing_on_the_left() -> None:
     with torch.no_grad():
         layer.conv.weight.copy_(torch.tensor([[[1.0, 2.0, 3.0, 4.0]]]))
         layer.conv.bias.zero_()  # type: ignore[union-attr]  # built with a bias
-
     found = layer(torch.tensor([[[1.0, 10.0]]]))
-
     assert found.flatten().tolist() == [1, 2, 13, 24]
 
 
@@ -136,9 +131,7 @@ def test_bfloat16_convolution_of_few_channels_is_right_on_every_processor(
 @pytest.mark.parametrize("limit", [1, 10, 25, 1000])
 def test_every_input_is_in_one_group_and_groups_keep_to_the_limit(limit: int) -> None:
     lengths = [3, 9, 1, 7, 7, 12, 2]
-
     groups = list(group_by_length(lengths, limit))
-
     assert sorted(index for group in groups for index in group) == list(range(7))
     for group in groups:
         assert len(group) == 1 or max(lengths[i] for i in group) * len(group) <= limit
@@ -155,5 +148,4 @@ def test_no_inputs_give_no_group() -> None:
 
 def test_padding_is_zeros_on_the_right() -> None:
     found = pad_right([torch.tensor([1, 2]), torch.tensor([3])], 3)
-
     assert found.tolist() == [[1, 2, 0], [3, 0, 0]]

@@ -91,7 +91,6 @@ def test_another_word_for_the_choice_is_refused(checkpoint: Path) -> None:
 @pytest.mark.gpu
 def test_a_cuda_device_gets_kernels_unless_told_not_to(checkpoint: Path) -> None:
     device = torch.device("cuda")
-
     assert uses_kernels(load_decoder(checkpoint, device))
     assert not uses_kernels(load_decoder(checkpoint, device, kernels="off"))
 
@@ -227,7 +226,6 @@ def test_the_error_of_bfloat16_is_measured(
 
 def test_a_decoder_has_no_error_against_itself(golden_decoder: CodecDecoder) -> None:
     found = decode_error(golden_decoder, golden_decoder, [some_codes(2)])
-
     assert (found.snr_db, found.max_abs) == (math.inf, 0.0)
     with pytest.raises(InvalidSpecError, match="at least one frame"):
         decode_error(golden_decoder, golden_decoder, [some_codes(0)])
@@ -251,7 +249,6 @@ def test_tf32_is_on_for_its_decoder_only(golden_checkpoint: Path) -> None:
 
 def test_tf32_needs_float32_weights() -> None:
     conv = NormedConv1d(2, 2, 3).to(torch.bfloat16)
-
     with pytest.raises(InvalidSpecError):
         allow_tf32(conv)
     assert not conv.tf32

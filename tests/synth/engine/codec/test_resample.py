@@ -20,8 +20,8 @@ from synth.engine.codec.resample import (
     SincFilter,
     reduced_rates,
     resample_waveform,
+    resampling_filter,
     torchaudio_problem,
-    usable_resamplers,
 )
 from synth.engine.errors import ReferenceAudioError, ResamplerUnavailableError
 
@@ -34,9 +34,9 @@ AUTO, BUILTIN, TORCHAUDIO = (
 
 @pytest.fixture(autouse=True)
 def _no_filters_kept() -> Iterator[None]:
-    module._filters.clear()
+    resampling_filter.cache_clear()
     yield
-    module._filters.clear()
+    resampling_filter.cache_clear()
 
 
 @pytest.fixture
@@ -54,26 +54,25 @@ def test_torchaudio_resamples_on_every_install() -> None:
     wave, name = resample_waveform(torch.randn(480), 48000, 44100)
 
     assert torchaudio_problem(48000, 44100) is None
-    assert usable_resamplers(48000, 44100) == [BUILTIN, TORCHAUDIO]
     assert name == "torchaudio"
     assert wave.shape == (441,)
-    assert type(module._filters.popitem()[1]).__module__.startswith("torchaudio.transforms")
+    kept = resampling_filter("torchaudio", 48000, 44100, torch.device("cpu"))
+    assert resampling_filter.cache_info().hits == 1
+    assert type(kept).__module__.startswith("torchaudio.transforms")
 
 
 @pytest.mark.usefixtures("without_torchaudio")
 def test_auto_goes_on_with_the_builtin_where_torchaudio_fails_to_import() -> None:
     wave, name = resample_waveform(torch.randn(480), 48000, 44100)
-
     assert name == "builtin"
     assert wave.shape == (441,)
-    assert usable_resamplers(48000, 44100) == [BUILTIN]
+    assert torchaudio_problem(48000, 44100) is not None
 
 
 @pytest.mark.usefixtures("without_torchaudio")
 def test_forcing_a_torchaudio_that_fails_to_import_is_an_error_with_the_reason() -> None:
     with pytest.raises(ResamplerUnavailableError) as refused:
         resample_waveform(torch.randn(480), 48000, 44100, TORCHAUDIO)
-
     assert refused.value.code == "resampler_unavailable"
     assert "cannot be imported (ModuleNotFoundError: " in str(refused.value)
     assert "TTS_ENGINE_WITHOUT=torchaudio" in str(refused.value)
@@ -82,41 +81,33 @@ def test_forcing_a_torchaudio_that_fails_to_import_is_an_error_with_the_reason()
 @pytest.mark.parametrize("rate", [8000, 16000, 22050, 32000, 48000, 88200, 96000])
 def test_torchaudio_and_the_builtin_give_the_same_wave(rate: int) -> None:
     wave = torch.rand(4000, generator=torch.Generator().manual_seed(rate)) * 2 - 1
-
     found, name = resample_waveform(wave, rate, 44100, TORCHAUDIO)
-
     assert name == TORCHAUDIO
     torch.testing.assert_close(found, SincFilter(rate, 44100)(wave), atol=1e-6, rtol=0)
 
 
 def test_rates_whose_torchaudio_filter_would_fill_memory_take_the_builtin() -> None:
     assert resample_waveform(torch.randn(100), 44101, 44100)[1] == "builtin"
-    assert usable_resamplers(44101, 44100) == [BUILTIN]
+    assert torchaudio_problem(44101, 44100) is not None
     with pytest.raises(ResamplerUnavailableError, match="too large"):
         resample_waveform(torch.randn(100), 44101, 44100, TORCHAUDIO)
 
 
 def test_equal_rates_leave_the_wave_and_still_name_a_resampler() -> None:
     wave = torch.randn(100)
-
     found, name = resample_waveform(wave, 44100, 44100, BUILTIN)
-
     assert found is wave
     assert name == "builtin"
 
 
 @pytest.mark.parametrize("choice", [BUILTIN, TORCHAUDIO])
 def test_a_filter_is_made_once_for_its_rates(choice: ResamplerChoice) -> None:
-    made = []
     for _ in range(3):
         resample_waveform(torch.randn(10), 48000, 44100, choice)
         resample_waveform(torch.randn(10), 32000, 44100, choice)
-        made.append(list(module._filters.values()))
 
-    assert [len(filters) for filters in made] == [2, 2, 2]
-    assert all(
-        kept is first for filters in made for kept, first in zip(filters, made[0], strict=True)
-    )
+    made = resampling_filter.cache_info()
+    assert (made.misses, made.hits, made.currsize) == (2, 4, 2)
 
 
 def test_kept_filters_are_bounded_and_the_oldest_goes_first() -> None:
@@ -126,9 +117,12 @@ def test_kept_filters_are_bounded_and_the_oldest_goes_first() -> None:
     resample_waveform(torch.randn(10), rates[0], 44100, BUILTIN)
     resample_waveform(torch.randn(10), rates[-1], 44100, BUILTIN)
 
-    kept = [key[1] for key in module._filters]
-    assert len(kept) == MAX_FILTERS
-    assert rates[0] in kept and rates[1] not in kept
+    made = resampling_filter.cache_info()
+    assert (made.misses, made.hits, made.currsize) == (MAX_FILTERS + 1, 1, MAX_FILTERS)
+    for rate, is_kept in ((rates[0], True), (rates[1], False)):
+        before = resampling_filter.cache_info().hits
+        resample_waveform(torch.randn(10), rate, 44100, BUILTIN)
+        assert (resampling_filter.cache_info().hits > before) is is_kept
 
 
 @pytest.mark.parametrize("rate", [0, -44100, 384_001])
@@ -171,9 +165,7 @@ def by_definition(wave: list[float], rate_in: int, rate_out: int) -> list[float]
 @pytest.mark.parametrize("length", [1, 2, 40, 173])
 def test_the_filter_is_its_definition(rates: tuple[int, int], length: int) -> None:
     wave = torch.randn(length, generator=torch.Generator().manual_seed(length))
-
     found = SincFilter(*rates)(wave)
-
     expected = torch.tensor(by_definition(wave.tolist(), *rates))
     torch.testing.assert_close(found, expected, atol=2e-6, rtol=0)
 
@@ -186,7 +178,6 @@ def tone(frequency: float, rate: int) -> Tensor:
 
 def test_a_low_tone_survives_and_one_above_the_new_limit_does_not() -> None:
     resampler, inner = SincFilter(96000, 44100), slice(50, -50)
-
     torch.testing.assert_close(
         resampler(tone(1000, 96000))[inner], tone(1000, 44100)[inner], atol=2e-3, rtol=0
     )
@@ -197,9 +188,7 @@ def test_a_low_tone_survives_and_one_above_the_new_limit_does_not() -> None:
 def test_pieces_of_a_long_wave_join_without_a_seam(monkeypatch: pytest.MonkeyPatch) -> None:
     wave, resampler = torch.randn(5000), SincFilter(160, 147)
     whole = resampler(wave)
-
     monkeypatch.setattr("synth.engine.codec.resample.MAX_PRODUCTS", 1)
-
     assert torch.equal(resampler(wave), whole)
 
 
@@ -214,10 +203,8 @@ def test_rates_without_a_common_divisor_keep_few_taps() -> None:
 
 def test_taps_in_float32_differ_in_the_last_bits_only() -> None:
     wave = torch.randn(4000)
-
     exact, rounded = (
         SincFilter(96000, 44100)(wave),
         SincFilter(96000, 44100, "cpu", torch.float32)(wave),
     )
-
     assert 0 < (exact - rounded).abs().max() < 1e-4

@@ -53,16 +53,13 @@ def test_search_takes_the_row_of_the_largest_cosine(stack: QuantizerStack) -> No
 def test_the_length_of_a_row_does_not_draw_the_search(stack: QuantizerStack) -> None:
     quantizer, z = only(stack), torch.randn(1, 12, 40)
     before = quantizer.search(z)
-
     quantizer.codebook.weight.mul_(torch.linspace(0.1, 9, 30)[:, None])
-
     assert torch.equal(quantizer.search(z), before)
 
 
 def test_the_first_of_equal_rows_wins(stack: QuantizerStack) -> None:
     quantizer = only(stack)
     quantizer.codebook.weight[:] = quantizer.codebook.weight[7].clone()
-
     assert set(quantizer.search(torch.randn(1, 12, 20))[0].tolist()) == {0}
 
 
@@ -124,9 +121,7 @@ def by_full_mask(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
 @pytest.mark.parametrize("window", [1, 8])
 def test_attention_in_blocks_equals_attention_with_a_full_mask(length: int, window: int) -> None:
     q, k, v = torch.randn(3, 2, 3, length, 64).unbind(0)
-
     found = windowed_attention(q, k, v, window)
-
     torch.testing.assert_close(found, by_full_mask(q, k, v, window), atol=2e-6, rtol=0)
 
 
@@ -166,7 +161,6 @@ def test_an_output_sees_as_far_back_as_all_windows_reach(transformer: WindowedTr
 
 def test_a_prefix_gives_the_prefix(transformer: WindowedTransformer) -> None:
     x = torch.randn(2, 16, 23)
-
     torch.testing.assert_close(
         transformer(x)[..., :11], transformer(x[..., :11]), atol=1e-5, rtol=0
     )
@@ -174,9 +168,7 @@ def test_a_prefix_gives_the_prefix(transformer: WindowedTransformer) -> None:
 
 def test_bfloat16_runs_and_stays_near(transformer: WindowedTransformer) -> None:
     x = torch.randn(1, 16, 12)
-
     found = transformer.to(torch.bfloat16)(x.bfloat16())
-
     assert found.dtype is torch.bfloat16
     assert (found.float() - transformer.float()(x)).abs().mean() < 0.05
 
@@ -184,7 +176,6 @@ def test_bfloat16_runs_and_stays_near(transformer: WindowedTransformer) -> None:
 def test_kept_rotary_rows_are_those_of_a_fresh_table_wherever_they_start() -> None:
     rows, device = RopeRows(), torch.device("cpu")
     whole = rope_table(torch.arange(MAX_KEPT_POSITIONS + 300), HEAD_DIM, ROPE_BASE)
-
     for start, stop in [(0, 1), (3, 40), (500, 700), (0, 5000), (9, 10), (16380, 16390)]:
         assert torch.equal(rows.rows(start, stop, device), whole[start:stop])
 

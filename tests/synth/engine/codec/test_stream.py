@@ -66,7 +66,6 @@ def small() -> CodecDecoder:
 
 def test_the_small_decoder_is_heard(small: CodecDecoder) -> None:
     audio = whole(small, random_codes(small.config, 200))
-
     assert 0.02 < audio.std() < 0.9
 
 
@@ -181,7 +180,6 @@ def test_a_chunk_of_no_frames_gives_no_samples_and_moves_nothing(
     golden_decoder: CodecDecoder,
 ) -> None:
     stream = CodecStream(golden_decoder)
-
     assert stream.decode(random_codes(golden_decoder.config, 0)).shape == (0,)
     assert stream.num_frames == 0
 
@@ -233,9 +231,7 @@ def test_codes_above_their_codebook_mean_the_last_row_as_in_the_whole(
 ) -> None:
     codes = random_codes(golden_decoder.config, 3)
     codes[0, 1], codes[4, 2] = 99999, 32767
-
     found = streamed(golden_decoder, codes, [2])
-
     torch.testing.assert_close(found, whole(golden_decoder, codes), atol=EXACT, rtol=0)
 
 
@@ -306,6 +302,5 @@ def test_distinct_sizes_are_those_that_chunks_have(
     first: int, largest: int, sizes: tuple[int, ...]
 ) -> None:
     schedule = ChunkSchedule(first=first, largest=largest)
-
     assert schedule.distinct_sizes() == sizes
     assert set(schedule.split(sum(sizes) + 3 * largest)) == set(sizes)

@@ -24,8 +24,8 @@ from synth.engine.codec.streams import (
     Work,
     decode_streams,
     graph_bytes,
-    keep_eager,
 )
+from tests.synth.engine.codec.conftest import keep_eager
 from tests.synth.engine.codec.test_stream import EXACT, random_codes, whole
 
 SIZES = ChunkSchedule(first=1, largest=8).distinct_sizes()
@@ -243,7 +243,6 @@ def test_the_memory_of_recordings_is_known_from_sizes_alone(
 ) -> None:
     graphs = recording.graphs
     held = graphs._rows.nbytes + graphs._rope.untyped_storage().nbytes()
-
     assert graph_bytes(golden_decoder.config, torch.float32, 0) == held
     assert graph_bytes(golden_decoder.config, torch.float32, 10) == held + 10 * MOST_FRAMES
 
@@ -308,7 +307,6 @@ def capture(monkeypatch: pytest.MonkeyPatch) -> CudaCapture:
 def test_work_is_warmed_up_recorded_and_replayed(capture: CudaCapture) -> None:
     replay = capture(lambda: FakeGraph.asked.append("work"))
     replay()
-
     recorded = [("begin", (0, 0), "thread_local"), "work", "end", "replay"]
     assert FakeGraph.asked == ["work"] * WARM_UP_RUNS + ["synchronize", *recorded]
 
@@ -336,10 +334,3 @@ def test_an_error_of_the_work_goes_on_and_the_pool_is_not_used_again(capture: Cu
     FakeGraph.asked.clear()
     capture(lambda: None)
     assert ("begin", (0, 1), "thread_local") in FakeGraph.asked
-
-
-def test_without_graphs_the_work_is_its_own_replay() -> None:
-    def work() -> None:
-        pass
-
-    assert keep_eager(work) is work

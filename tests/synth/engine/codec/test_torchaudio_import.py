@@ -74,7 +74,6 @@ def test_a_binary_part_that_does_not_load_is_left_out_and_logged(damaged: Path, 
 
 def test_the_installers_check_says_that_the_binary_part_is_left_out(damaged: Path) -> None:
     ended = run(damaged, torchaudio_import.__file__)
-
     assert ended.returncode == torchaudio_import.EXIT_WITHOUT_BINARY
     assert ended.stdout.startswith("torchaudio 2.")
     assert "without its binary part" in ended.stdout
@@ -92,8 +91,6 @@ def test_a_torchaudio_that_cannot_be_used_at_all_is_said_with_both_reasons(damag
 
 def test_a_torchaudio_of_unknown_shape_is_not_taken_apart(damaged: Path) -> None:
     (damaged / "torchaudio" / "_extension" / "utils.py").unlink()
-
     ended = run(damaged, torchaudio_import.__file__)
-
     assert ended.returncode == 1
     assert "loads its binary part in an unknown way" in ended.stdout

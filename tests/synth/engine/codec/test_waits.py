@@ -92,7 +92,7 @@ def test_chunks_of_streams_at_different_places_wait_once(golden_decoder: CodecDe
 
 
 def test_a_chunk_behind_its_check_never_waits(golden_decoder: CodecDecoder) -> None:
-    runner = golden_decoder.runner
+    runner = golden_decoder
     state = runner.initial_state()
     codes: Tensor = random_codes(golden_decoder.config, 8)[None]
 

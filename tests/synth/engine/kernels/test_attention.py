@@ -8,13 +8,12 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="kernels are written in triton, which is not installed")
 
-from synth.engine.kernels.attention import (
+from lab.gpu_check.torch_forms import (
     decode_attention_torch,
-    split_for,
-    step_attention,
     step_attention_torch,
     write_heads_torch,
 )
+from synth.engine.kernels.attention import split_for, step_attention
 from synth.engine.model import layers as attention
 from synth.engine.model.layers import rope_table
 
@@ -85,9 +84,7 @@ def test_neither_neighbours_nor_the_room_in_the_cache_change_a_bit(
 ) -> None:
     qkv, rope, keys, values, position = _layer(generator, positions=[70, 9, 639], length=640)
     near = [(keys[[s], :, :length], values[[s], :, :length]) for s, length in ((0, 128), (1, 16))]
-
     among = step_attention(qkv, rope, keys, values, position, split=SPLIT)
-
     for stream, cache in enumerate(near):
         part = slice(stream, stream + 1)
         alone = step_attention(qkv[part], rope, *cache, position[part], split=SPLIT)
@@ -137,9 +134,7 @@ def test_a_cache_need_not_be_a_multiple_of_a_split(generator: torch.Generator, l
 def test_a_position_beyond_the_cache_is_taken_as_its_last(generator: torch.Generator) -> None:
     qkv, rope, keys, values, position = _layer(generator, positions=[80, 99], length=100)
     beyond = position + torch.tensor([0, 7]).to(position)
-
     found = step_attention(qkv, rope, keys, values, beyond)
-
     assert torch.equal(found, step_attention(qkv, rope, keys, values, position))
 
 
@@ -158,6 +153,5 @@ def test_rows_of_any_stride_are_read(generator: torch.Generator) -> None:
 
 def test_few_streams_are_cut_into_more_splits() -> None:
     found = [split_for(batch, 8) for batch in (1, 2, 4, 64)]
-
     assert found == [64, 128, 256, 256]
     assert split_for(1, 1) == 64

@@ -10,12 +10,8 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="kernels are written in triton, which is not installed")
 
-from synth.engine.kernels.attention import write_heads_torch
-from synth.engine.kernels.frame import (
-    frame_attention_torch,
-    step_frame,
-    step_frame_torch,
-)
+from lab.gpu_check.torch_forms import frame_attention_torch, step_frame_torch, write_heads_torch
+from synth.engine.kernels.frame import step_frame
 from synth.engine.model.config import TransformerConfig
 from synth.engine.model.dual_ar import _attend
 from synth.engine.model.kv_cache import FrameCache, KVCache
@@ -110,7 +106,6 @@ def test_the_torch_form_is_the_fast_ars_attention(
 
 def test_a_place_behind_the_frames_last_is_a_mistake(generator: torch.Generator) -> None:
     qkv, rope, cache = _inputs(generator, rows=2, streams=1, dtype=torch.float32)
-
     with pytest.raises(AssertionError):
         step_frame(qkv, rope, cache.keys[0], cache.values[0], 9, span=2)
 
@@ -133,9 +128,7 @@ def test_wider_cache_holds_the_numbers_rounded_as_the_model_rounds(
         generator, rows=2, streams=2, dtype=torch.bfloat16, cache_dtype=torch.float32
     )
     weight = draw(generator, 6, 16, dtype=torch.bfloat16)
-
     step_frame(qkv, rope, cache.keys[1], cache.values[1], 1, weight=weight, eps=EPS)
-
     for each in (cache.keys, cache.values):
         assert torch.equal(each[1, :, :, 1], each[1, :, :, 1].bfloat16().float())
 

@@ -12,16 +12,8 @@ from torch import Tensor
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from lab.gpu_check import kernel_cases
-from synth.engine.kernels.gemv import (
-    FEW_ROWS,
-    MAX_ROWS,
-    choose_tile,
-    gemv,
-    gemv_parts,
-    gemv_parts_torch,
-    gemv_torch,
-)
-from synth.engine.kernels.rowwise import add_rms_norm_torch
+from lab.gpu_check.torch_forms import add_rms_norm_torch, gemv_parts_torch, gemv_torch
+from synth.engine.kernels.gemv import FEW_ROWS, MAX_ROWS, choose_tile, gemv, gemv_parts
 from synth.engine.model.linear import PlainLinear
 from tests.synth.engine.kernels.closeness import DTYPES, assert_close, draw
 
@@ -93,7 +85,6 @@ def test_product_and_what_is_around_it_are_those_of_the_torch_form(
     generator: torch.Generator, dtype: torch.dtype, extras: Extras, sizes: tuple[int, int, int]
 ) -> None:
     found = run(gemv, generator, dtype, sizes, extras)
-
     assert_close(found, run(gemv_torch, generator, dtype, sizes, extras))
 
 
@@ -110,9 +101,7 @@ def test_row_does_not_depend_on_the_rows_beside_it(generator: torch.Generator, r
 def test_rows_that_more_rows_follow_keep_their_bits(generator: torch.Generator) -> None:
     x = draw(generator, 16, 300, dtype=torch.float32)
     weight = draw(generator, 24, 300, dtype=torch.float32)
-
     together = gemv(x, weight)
-
     for rows in (3, 7, 15):
         assert torch.equal(gemv(x[:rows], weight), together[:rows])
 
@@ -120,7 +109,6 @@ def test_rows_that_more_rows_follow_keep_their_bits(generator: torch.Generator) 
 def test_rows_apart_in_memory_give_the_same(generator: torch.Generator) -> None:
     wide = draw(generator, 3, 2, 48, dtype=torch.float32)
     weight = draw(generator, 10, 48, dtype=torch.float32)
-
     for rows in (1, 2, 3):
         assert torch.equal(gemv(wide[:rows, 1], weight), gemv(wide[:rows, 1].clone(), weight))
 
@@ -159,7 +147,6 @@ def test_torch_form_is_the_product_of_the_layers(
     x = draw(generator, 3, 96, dtype=dtype)
     weight = draw(generator, 20, 96, dtype=dtype, scale=96**-0.5)
     bias = draw(generator, 20, dtype=dtype)
-
     assert_close(gemv_torch(x, weight, bias=bias), PlainLinear(weight, bias)(x))
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from synth.engine.kernels import is_available, launch, why_unavailable
+import synth.engine.kernels as launch
+from synth.engine.kernels import why_unavailable
 from synth.engine.loading.engine_config import choose_numbers
 from synth.engine.presets import preset
 
@@ -21,8 +22,7 @@ CPU = torch.device("cpu")
 
 def test_missing_triton_is_named_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-
-    assert not is_available(CPU)
+    assert why_unavailable(CPU) is not None
     assert "Triton is not installed" in str(why_unavailable(CPU))
 
 
@@ -32,8 +32,7 @@ def test_kernels_run_on_a_cpu_in_the_interpreter_alone(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     monkeypatch.setenv("TRITON_INTERPRET", value)
-
-    assert is_available(CPU) is available
+    assert (why_unavailable(CPU) is None) is available
 
 
 def pretend_cuda(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int] = (9, 0)) -> None:
@@ -78,7 +77,6 @@ def test_empty_path_without_a_compiler_is_the_reason_and_the_remedy_is_named(
     cuda: torch.device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-
     assert why_unavailable(cuda) == (
         "Triton finds no C compiler; run apt-get install gcc libc6-dev, or set CC."
     )
@@ -114,16 +112,13 @@ def test_compiler_that_is_named_and_not_there_is_the_reason(
     cuda: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CC", "/nowhere/cc")
-
     assert "/nowhere/cc cannot be run" in str(why_unavailable(cuda))
 
 
 @pytest.mark.compiler
 def test_an_extension_is_compiled_as_triton_compiles_its_own(cuda: torch.device) -> None:
     include = Path(sysconfig.get_paths()["include"]) / "Python.h"
-
     found = why_unavailable(cuda)
-
     assert (found is None) is include.is_file(), found
 
 
@@ -131,9 +126,7 @@ def test_frames_on_cuda_are_said_with_why_they_are_slow(
     cuda: torch.device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-
     numbers = choose_numbers("auto", cuda, preset("tiny").config)
-
     assert numbers.frames.startswith("PyTorch, slower: Triton finds no C compiler")
     assert choose_numbers("auto", cuda, preset("tiny").config, kernels="off").frames == (
         "PyTorch (TTS_ENGINE_WITHOUT=kernels)"
@@ -147,7 +140,6 @@ def test_other_devices_are_refused_by_name() -> None:
 
 
 def test_package_and_its_question_import_no_triton() -> None:
-    code = "from synth.engine import kernels; kernels.is_available(); import sys; "
+    code = "from synth.engine import kernels; kernels.why_unavailable(); import sys; "
     check = "assert 'triton' not in sys.modules"
-
     subprocess.run([sys.executable, "-c", code + check], check=True)

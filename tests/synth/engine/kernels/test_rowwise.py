@@ -10,16 +10,13 @@ from torch import Tensor
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from lab.golden.models import Loaded
-from synth.engine.kernels.rowwise import (
-    add_rms_norm,
+from lab.gpu_check.torch_forms import (
     add_rms_norm_torch,
-    embed_columns,
     embed_columns_torch,
-    rms_norm,
     rms_norm_torch,
-    swiglu,
     swiglu_torch,
 )
+from synth.engine.kernels.rowwise import add_rms_norm, embed_columns, rms_norm, swiglu
 from synth.engine.model import layers
 from synth.engine.model.layers import FeedForward
 from synth.engine.model.linear import LinearForm, PlainLinear
@@ -37,7 +34,6 @@ def test_rows_are_normalised_as_the_torch_form_does(
     generator: torch.Generator, dtype: torch.dtype, rows: int, width: int
 ) -> None:
     x, weight = (draw(generator, *shape, dtype=dtype) for shape in ((rows, width), (width,)))
-
     assert_close(rms_norm(x, weight, EPS), rms_norm_torch(x, weight, EPS))
 
 
@@ -74,15 +70,12 @@ def test_parts_of_a_product_are_added_in_their_order_and_rounded_before_the_resi
 def test_rows_apart_in_memory_are_normalised_alike(generator: torch.Generator) -> None:
     wide = draw(generator, 4, 3, 40, dtype=torch.float32)
     weight = draw(generator, 40, dtype=torch.float32)
-
     assert_close(rms_norm(wide[:, 1], weight, EPS), rms_norm_torch(wide[:, 1], weight, EPS))
 
 
 def test_rows_of_zeros_and_of_large_numbers_give_no_nan(device: torch.device) -> None:
     x = torch.stack([torch.zeros(48), torch.full((48,), 1e18)]).to(device)
-
     found = rms_norm(x, torch.ones(48, device=device), EPS)
-
     assert torch.equal(found[0], torch.zeros(48, device=device))
     assert_close(found[1], torch.ones(48, device=device))
 
@@ -92,7 +85,6 @@ def test_torch_form_is_the_norm_of_the_layers(
     generator: torch.Generator, dtype: torch.dtype
 ) -> None:
     x, weight = draw(generator, 5, 96, dtype=dtype), draw(generator, 96, dtype=dtype)
-
     assert_close(rms_norm_torch(x, weight, EPS), layers.rms_norm(x, weight, EPS))
 
 
@@ -149,16 +141,13 @@ def test_halves_are_gated_as_the_torch_form_does(
     generator: torch.Generator, dtype: torch.dtype, shape: tuple[int, ...]
 ) -> None:
     joined = draw(generator, *shape, dtype=dtype, scale=3.0)
-
     assert_close(swiglu(joined), swiglu_torch(joined))
 
 
 def test_far_negative_and_far_positive_gates_give_zero_and_themselves(device: torch.device) -> None:
     gate = torch.tensor([-1e4, -100.0, 0.0, 100.0, 1e4], device=device)
     joined = torch.cat([gate, torch.ones(5, device=device)])[None]
-
     found = swiglu(joined)[0]
-
     assert_close(found, torch.tensor([0.0, 0.0, 0.0, 100.0, 1e4], device=device))
 
 

@@ -13,16 +13,9 @@ pytest.importorskip("triton", reason="kernels are written in triton, which is no
 
 from lab.golden.models import Loaded
 from lab.golden.noise import CounterNoise
+from lab.gpu_check.torch_forms import draw_codes_torch, draw_tokens_torch, ordered_candidates
 from synth.contract import Sampling
-from synth.engine.kernels.sampler import (
-    DrawInputs,
-    TokenRows,
-    draw_codes,
-    draw_codes_torch,
-    draw_tokens,
-    draw_tokens_torch,
-    ordered_candidates,
-)
+from synth.engine.kernels.sampler import DrawInputs, TokenRows, draw_codes, draw_tokens
 from synth.engine.model.decode import _are_finite, _draw_codes, _draw_tokens
 from synth.engine.model.decode_state import DecodeState
 from synth.engine.model.sampling import (
@@ -164,9 +157,7 @@ def test_the_kernel_draws_the_codes_that_its_torch_form_draws(
 
 def test_without_ties_candidates_are_those_of_the_engine(generator: torch.Generator) -> None:
     logits = _logits(generator, 20, 500, torch.float32)
-
     found, expected = ordered_candidates(logits, 64), best_candidates(logits, 64)
-
     for name in ("logits", "rows", "cumulative"):
         assert torch.equal(getattr(found, name), getattr(expected, name))
 
@@ -316,9 +307,7 @@ def test_a_row_of_nothing_but_minus_infinity_gives_a_code_in_range(
 ) -> None:
     logits = torch.full((1, 61), float("-inf"), device=generator.device)
     finite = torch.ones(1, dtype=torch.bool, device=generator.device)
-
     codes = draw_codes(logits, _inputs(generator, 1), 2, finite)
-
     assert not bool(finite) and 0 <= int(codes) < 61
 
 
@@ -345,9 +334,7 @@ def test_a_first_frame_neither_looks_at_the_window_nor_enters_it(
 ) -> None:
     logits = _logits(generator, 8, 257, torch.float32)
     inputs, rows = _inputs(generator, 8), _rows(257, logits.device)
-
     found = draw_tokens(logits, inputs, rows)
-
     assert torch.equal(found.token, found.first)
 
 

@@ -11,8 +11,9 @@ from torch import Tensor
 pytest.importorskip("triton", reason="triton is not installed")
 
 from lab.gpu_check.kernel_cases import snake_cases
+from lab.gpu_check.torch_forms import add_branch_torch, snake_torch
 from synth.engine.codec.layers import Snake
-from synth.engine.kernels.rowwise import add_branch, add_branch_torch, snake, snake_torch
+from synth.engine.kernels.rowwise import add_branch, snake
 
 DTYPES = (torch.float32, torch.bfloat16)
 # The last bit of a sine may be another, which is one step of the dtype at most.
@@ -120,9 +121,7 @@ def test_adding_a_branch_is_its_torch_form_to_the_last_bit(
 ) -> None:
     given = Inputs(*shape, dtype=dtype, device=device)
     branch = given.x.flip(2) * 0.3
-
     found = add_branch(given.x, branch, given.bias)
-
     assert torch.equal(found, add_branch_torch(given.x, branch, given.bias))
 
 
@@ -130,7 +129,6 @@ def test_the_torch_form_is_the_codecs_layer_to_the_last_bit(device: torch.device
     given = Inputs(2, 6, 90, dtype=torch.float32, device=device)
     layer = Snake(6).requires_grad_(False).to(device)
     layer.alpha.copy_(given.alpha.view(1, -1, 1))
-
     assert torch.equal(layer(given.x), snake_torch(given.x, given.alpha, given.inverse))
 
 

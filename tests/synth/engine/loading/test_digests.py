@@ -68,7 +68,6 @@ def test_another_layout_of_prompts_changes_the_fingerprint(checkpoint: Path) -> 
 
 def test_a_copy_elsewhere_has_the_same_fingerprint(checkpoint: Path, tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "copy")
-
     assert model_fingerprint(tmp_path / "copy", "1") == model_fingerprint(checkpoint, "1")
 
 
@@ -101,6 +100,5 @@ def test_a_broken_cache_entry_is_read_over(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_named(checkpoint: Path) -> None:
     (checkpoint / "tokenizer.json").unlink()
-
     with pytest.raises(CheckpointError, match=r"tokenizer\.json"):
         model_fingerprint(checkpoint, "1")

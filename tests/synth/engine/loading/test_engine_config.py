@@ -70,7 +70,6 @@ def test_matrices_are_laid_out_for_compiled_frames_where_there_are_any(
     name: str, form: LinearForm, large: LMConfig
 ) -> None:
     numbers = choose_numbers(name, CPU, large)
-
     assert numbers.form is form
     assert numbers.frames.startswith("compiled for a")
     assert name in ("auto", numbers.name)
@@ -95,16 +94,13 @@ def test_a_model_that_fits_into_the_cache_stays_in_float32(
     loaded: Loaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_config, "find_processor", lambda: WITH_BF16)
-
     numbers = choose_numbers("auto", CPU, loaded.model.config)
-
     assert numbers.dtype is torch.float32
     assert "cache" in numbers.reason
 
 
 def test_on_cuda_matrices_are_plain_and_auto_is_bfloat16(large: LMConfig) -> None:
     numbers = choose_numbers("auto", torch.device("cuda"), large)
-
     assert (numbers.dtype, numbers.form) == (torch.bfloat16, LinearForm.PLAIN)
     with pytest.raises(InvalidSpecError, match="only on a CPU"):
         choose_numbers("int8", torch.device("cuda"), large)
@@ -112,7 +108,6 @@ def test_on_cuda_matrices_are_plain_and_auto_is_bfloat16(large: LMConfig) -> Non
 
 def test_int8_computes_around_its_matrices_in_float32(large: LMConfig) -> None:
     numbers = choose_numbers("int8", CPU, large, kernels="off")
-
     assert (numbers.dtype, numbers.form, numbers.name) == (torch.float32, LinearForm.INT8, "int8")
 
 
@@ -125,9 +120,7 @@ def test_bfloat16_is_done_as_asked_where_nothing_packs_it(
     large: LMConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_config, "find_processor", lambda: WITHOUT_BF16)
-
     numbers = choose_numbers("bfloat16", CPU, large, kernels="off")
-
     assert (numbers.dtype, numbers.form) == (torch.bfloat16, LinearForm.PLAIN)
 
 
@@ -183,7 +176,6 @@ def test_what_a_setting_changes_in_takes_is_in_the_engines_class(
     changes: dict[str, Any], names: set[str]
 ) -> None:
     plain, other = loaded(dtype="float32"), loaded(**{"dtype": "float32", **changes})
-
     assert {one for one in EngineClass.__slots__ if getattr(plain, one) != getattr(other, one)} == (
         names
     )
@@ -192,7 +184,6 @@ def test_what_a_setting_changes_in_takes_is_in_the_engines_class(
 @pytest.mark.compiler
 def test_compiled_code_and_pytorch_are_two_classes() -> None:
     compiled, plain = loaded(dtype="float32"), loaded(dtype="float32", kernels="off")
-
     assert compiled.backend.startswith("compiled ") and plain.backend.startswith("PyTorch ")
     assert compiled.decoder_backend != plain.decoder_backend
     assert (compiled.model, compiled.decoder) == (plain.model, plain.decoder)

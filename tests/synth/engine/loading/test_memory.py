@@ -44,7 +44,6 @@ def test_the_published_shape_takes_what_its_parameters_say(full: Demand) -> None
 
 def test_a_plan_grows_by_one_slot_at_a_time(full: Demand) -> None:
     plans = [plan_memory(full, slots=n, codec_frames=64, codec_work=10) for n in (1, 2, 64)]
-
     assert plans[1].total - plans[0].total == full.slot_bytes
     assert plans[2].total - plans[0].total == 63 * full.slot_bytes
     assert plans[0].total == plans[0].held + plans[0].work + plans[0].parts["reserve"]
@@ -52,9 +51,7 @@ def test_a_plan_grows_by_one_slot_at_a_time(full: Demand) -> None:
 
 def test_more_positions_than_the_model_has_are_not_counted() -> None:
     shape = preset("tiny")
-
     found = find_demand(shape.config, shape.codec, GPU, max_positions=10**6)
-
     assert found.max_positions == shape.config.text_config.max_seq_len
 
 
@@ -90,7 +87,6 @@ def test_untied_and_wider_shapes_are_predicted(tmp_path: Path) -> None:
 
 def test_tensors_over_the_same_memory_are_held_once() -> None:
     base = torch.zeros(1000)
-
     assert held_bytes([base, base[10:20], {"again": base}], torch.zeros(5)) == 4020
 
 

@@ -41,42 +41,35 @@ def _load_error(checkpoint: Path) -> str:
 
 def test_a_missing_key_is_named(checkpoint: Path) -> None:
     _rewrite(checkpoint, {NORM: None})
-
     assert "text_model.model.layers.1.ffn_norm.weight is missing" in _load_error(checkpoint)
 
 
 def test_a_renamed_key_is_named(checkpoint: Path) -> None:
     _rewrite(checkpoint, {NORM: None, NORM.replace("ffn_norm", "ffn_normal"): torch.ones(48)})
-
     assert "layers.1.ffn_normal.weight is unknown" in _load_error(checkpoint)
 
 
 def test_a_key_of_another_shape_is_named_with_both_shapes(checkpoint: Path) -> None:
     _rewrite(checkpoint, {NORM: torch.ones(47)})
-
     message = _load_error(checkpoint)
-
     assert "layers.1.ffn_norm.weight" in message
     assert "(47,)" in message and "(48,)" in message
 
 
 def test_integer_weights_are_refused(checkpoint: Path) -> None:
     _rewrite(checkpoint, {NORM: torch.ones(48, dtype=torch.int8)})
-
     assert "floating-point" in _load_error(checkpoint)
 
 
 def test_a_truncated_file_is_refused(checkpoint: Path) -> None:
     path = checkpoint / "model.safetensors"
     path.write_bytes(path.read_bytes()[:5000])
-
     assert "model.safetensors cannot be read" in _load_error(checkpoint)
 
 
 def test_a_pickle_with_another_object_is_refused(checkpoint: Path) -> None:
     (checkpoint / "model.safetensors").unlink()
     torch.save({"norm.weight": Path("x")}, checkpoint / "model.pth")
-
     assert "plain tensors" in _load_error(checkpoint)
 
 
@@ -84,34 +77,28 @@ def test_an_index_cannot_name_a_file_elsewhere(checkpoint: Path) -> None:
     (checkpoint / "model.safetensors.index.json").write_text(
         '{"weight_map": {"norm.weight": "../model.safetensors"}}', encoding="utf-8"
     )
-
     assert "not a file beside it" in _load_error(checkpoint)
 
 
 def test_a_name_that_comes_twice_is_refused(checkpoint: Path) -> None:
     _rewrite(checkpoint, {"norm.weight": torch.ones(48)})
-
     assert "is there twice" in _load_error(checkpoint)
 
 
 def test_weights_are_cast_once_to_the_dtype_asked_for(checkpoint: Path) -> None:
     stored = load_file(checkpoint / "model.safetensors")[NORM]
-
     model, _ = load_dual_ar(checkpoint, dtype=torch.bfloat16)
-
     assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
     assert torch.equal(model.slow.blocks[1].ffn_norm.weight, stored.to(torch.bfloat16))
 
 
 def test_codebooks_of_another_size_than_the_tokenizer_has_are_refused(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, audio={"vocab_size": 255})
-
     assert "256 semantic tokens" in _load_error(tmp_path)
 
 
 def test_a_vocabulary_smaller_than_the_tokenizers_ids_is_refused(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, text={"vocab_size": 867})
-
     assert "vocab_size" in _load_error(tmp_path)
 
 
@@ -128,7 +115,6 @@ def test_only_the_rows_that_may_be_drawn_are_kept_of_the_head(checkpoint: Path) 
 
 def test_the_shards_of_an_index_are_what_is_found(golden: GoldenFolder) -> None:
     names = [path.name for path in find_weight_files(golden.sharded)]
-
     assert names == [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
 
 
@@ -145,14 +131,11 @@ def test_headers_alone_give_the_same_error(
     checkpoint: Path, changes: dict[str, torch.Tensor | None]
 ) -> None:
     _rewrite(checkpoint, changes)
-
     with pytest.raises(CheckpointError) as caught:
         check_dual_ar(checkpoint)
-
     assert str(caught.value) == _load_error(checkpoint)
 
 
 def test_headers_alone_give_the_number_of_parameters(checkpoint: Path) -> None:
     stored = load_file(checkpoint / "model.safetensors")
-
     assert check_dual_ar(checkpoint) == sum(tensor.numel() for tensor in stored.values())

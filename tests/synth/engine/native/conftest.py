@@ -11,6 +11,7 @@ from torch import Tensor
 from synth.engine.model import linear as matrix
 from synth.engine.native import convolution
 from synth.engine.native.build import TARGETS, Target, cache_folders, processor_flags
+from synth.engine.native.convolution import Ahead, NativeConvolution, convolve
 from synth.engine.native.library import Library, load_library
 
 
@@ -32,6 +33,22 @@ def threads() -> Iterator[None]:
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
+
+
+class Convolution(NativeConvolution):
+    """Be a step on its own."""
+
+    def __call__(self, x: Tensor, before: Tensor | None = None) -> Tensor:
+        """Map [B, in, T] to [B, out, T * stride].
+
+        `before` [B, in, context], each row contiguous, is what comes ahead of the input and then
+        what lies ahead of the next columns; None stands for zeros.
+        """
+        if before is None:
+            return convolve([self], [x])[0]
+        assert before.shape == (x.shape[0], self.wide.channels, self.context)
+        assert before.dtype is torch.float32 and before[0].is_contiguous()
+        return convolve([self], [x], Ahead([before.data_ptr()], before.stride(0)))[0]
 
 
 def numbers(*shape: int, seed: int = 0) -> Tensor:

@@ -12,13 +12,12 @@ from torch import Tensor
 from synth.engine.codec.layers import ConvNeXtBlock
 from synth.engine.native.convolution import (
     NativeCodebooks,
-    NativeConvolution,
     NativeDepthwise,
     NativeNorm,
     NativeTaps,
     Then,
 )
-from tests.synth.engine.native.conftest import close, numbers, split
+from tests.synth.engine.native.conftest import Convolution, close, numbers, split
 
 pytestmark = [pytest.mark.compiler, pytest.mark.usefixtures("library")]
 
@@ -26,9 +25,9 @@ LENGTHS = [1, 15, 16, 17, 333]
 CHUNKS = [[1] * 130, [1] * 20 + [110], [7, 60, 63], [129, 1], [2, 3, 125]]
 
 
-def alone(width: int, **around: Any) -> NativeConvolution:
+def alone(width: int, **around: Any) -> Convolution:
     """Return a convolution that itself changes nothing, with what goes around it."""
-    return NativeConvolution(NativeTaps(torch.eye(width).unsqueeze(2)), **around)
+    return Convolution(NativeTaps(torch.eye(width).unsqueeze(2)), **around)
 
 
 def linear(outputs: int, channels: int, seed: int) -> Tensor:
@@ -40,9 +39,7 @@ def linear(outputs: int, channels: int, seed: int) -> Tensor:
 @pytest.mark.parametrize("width", [1, 5, 24, 1024])
 def test_a_norm_makes_the_root_mean_square_one(width: int, length: int) -> None:
     x, weight = numbers(2, width, length) * 3 + 1, numbers(width, seed=1)
-
     found = alone(width, norm=NativeNorm(weight, 1e-5))(x)
-
     expected = F.rms_norm(x.double().mT, (width,), weight.double(), 1e-5).mT
     torch.testing.assert_close(found.double(), expected, atol=2e-6, rtol=2e-6)
 
@@ -65,7 +62,6 @@ def test_a_norm_with_a_bias_is_of_mean_and_deviation(width: int, length: int) ->
 @pytest.mark.parametrize("bias", [None, torch.zeros(24)], ids=["squares", "deviation"])
 def test_silence_stays_silent_behind_a_norm(bias: Tensor | None) -> None:
     norm = NativeNorm(torch.ones(24), 1e-5, bias=bias)
-
     assert not alone(24, norm=norm)(torch.zeros(1, 24, 40)).any()
 
 
@@ -82,7 +78,7 @@ def test_each_channels_own_taps_are_those_of_pytorch(width: int, taps: int, leng
     close(found, F.conv1d(padded, weight.double(), bias.double(), groups=width))
 
 
-def block_of(width: int) -> tuple[ConvNeXtBlock, NativeConvolution]:
+def block_of(width: int) -> tuple[ConvNeXtBlock, Convolution]:
     """Return a block in double precision and what is to give the same."""
     block = ConvNeXtBlock(width).requires_grad_(False)
     for seed, weight in enumerate(block.parameters()):
@@ -91,7 +87,7 @@ def block_of(width: int) -> tuple[ConvNeXtBlock, NativeConvolution]:
     mixed, gamma = block.dwconv.conv, block.gamma
     assert mixed.bias is not None
     scaled = block.pwconv2.weight * gamma[:, None]
-    compiled = NativeConvolution(
+    compiled = Convolution(
         NativeTaps(block.pwconv1.weight.unsqueeze(2), block.pwconv1.bias),
         first=NativeDepthwise(mixed.weight, mixed.bias),
         norm=NativeNorm(block.norm.weight, block.norm.eps, bias=block.norm.bias),
@@ -107,7 +103,6 @@ def block_of(width: int) -> tuple[ConvNeXtBlock, NativeConvolution]:
 def test_a_whole_block_is_that_of_pytorch(width: int, length: int) -> None:
     block, compiled = block_of(width)
     x = numbers(2, width, length, seed=9)
-
     torch.testing.assert_close(compiled(x).double(), block(x.double()), atol=5e-5, rtol=1e-5)
 
 
@@ -143,9 +138,7 @@ def test_codes_are_rows_of_tables_of_any_size_side_by_side(length: int) -> None:
 
 def test_tables_stay_what_they_were() -> None:
     tables = [numbers(size, 5, seed=size) for size in (50, 1, 30)]
-
     books = NativeCodebooks(tables)
-
     for held, table in zip(books.tables, tables, strict=True):
         assert torch.equal(held, table)
 
@@ -156,7 +149,7 @@ def test_gates_open_what_lies_beside_them(width: int, inner: int, length: int) -
     gate, other, down = linear(inner, width, 1), linear(inner, width, 2), linear(width, inner, 3)
     x, weight = numbers(2, width, length) * 3, numbers(width, seed=4)
 
-    found = NativeConvolution(
+    found = Convolution(
         NativeTaps(torch.cat([gate, other])),
         norm=NativeNorm(weight, 1e-5),
         then=Then.GATES,
@@ -181,9 +174,7 @@ def test_gates_far_from_zero_are_open_or_shut() -> None:
 
 def test_a_gelu_is_the_exact_one() -> None:
     x = torch.cat([torch.linspace(-12, 12, 48001), numbers(5000) * 1e-3]).view(1, 1, -1)
-
     found = alone(1, then=Then.GELUS)(x).double()
-
     error = (found - F.gelu(x.double())).abs()
     assert bool((error <= 3e-7 * x.double().abs().clamp(min=1)).all())
 
@@ -191,13 +182,10 @@ def test_a_gelu_is_the_exact_one() -> None:
 def test_a_gelu_of_what_is_huge_is_itself_or_nothing() -> None:
     huge = [13.0, 1e10, 1e25, 3e38]
     x = torch.tensor([*huge, float("inf"), *(-number for number in huge)]).view(1, 1, -1)
-
     found = alone(1, then=Then.GELUS)(x)
-
     torch.testing.assert_close(found, x.clamp(min=0), atol=1e-30, rtol=0)
 
 
 def test_a_gelu_of_no_number_is_none() -> None:
     bad = torch.tensor([float("nan"), float("-inf")]).view(1, 1, -1)
-
     assert bool(alone(1, then=Then.GELUS)(bad).isnan().all())

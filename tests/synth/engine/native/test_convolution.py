@@ -8,13 +8,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from synth.engine.native.convolution import (
-    NativeConvolution,
     NativeSnake,
     NativeTaps,
     Then,
     convolve,
 )
-from tests.synth.engine.native.conftest import close, numbers, split
+from tests.synth.engine.native.conftest import Convolution, close, numbers, split
 
 pytestmark = [pytest.mark.compiler, pytest.mark.usefixtures("library")]
 
@@ -35,7 +34,7 @@ class Unit:
         self.wide = numbers(channels, channels, taps, seed=3) * (taps * channels) ** -0.5
         self.narrow = numbers(channels, channels, 1, seed=4) * channels**-0.5
         self.biases = [numbers(channels, seed=seed) for seed in (5, 6)]
-        self.compiled = NativeConvolution(
+        self.compiled = Convolution(
             NativeTaps(self.wide, self.biases[0], step=step),
             first=NativeSnake(self.alphas[0]),
             then=Then.SNAKES,
@@ -57,7 +56,7 @@ def test_a_convolution_is_that_of_pytorch(channels: int, outputs: int, length: i
     weight, bias = numbers(outputs, channels, 7) * channels**-0.5, numbers(outputs, seed=1)
     x = numbers(2, channels, length, seed=2)
 
-    found = NativeConvolution(NativeTaps(weight, bias, step=3))(x)
+    found = Convolution(NativeTaps(weight, bias, step=3))(x)
 
     padded = F.pad(x.double(), (18, 0))
     close(found, F.conv1d(padded, weight.double(), bias.double(), dilation=3))
@@ -67,7 +66,6 @@ def test_a_convolution_is_that_of_pytorch(channels: int, outputs: int, length: i
 @pytest.mark.parametrize("channels", [4, 8, 24, 96, 300])
 def test_a_residual_unit_is_that_of_pytorch(channels: int, step: int) -> None:
     unit, x = Unit(channels, step), numbers(2, channels, 1001)
-
     close(unit.compiled(x), unit.expected(x))
 
 
@@ -76,7 +74,7 @@ def test_a_stride_makes_neighbouring_outputs_the_columns_of_one(stride: int) -> 
     weight, bias = numbers(6 * stride, 12, 2), numbers(6 * stride, seed=1)
     x = numbers(2, 12, 90, seed=2)
 
-    found = NativeConvolution(NativeTaps(weight, bias), stride=stride)(x)
+    found = Convolution(NativeTaps(weight, bias), stride=stride)(x)
 
     assert found.shape == (2, 6, 90 * stride)
     apart = F.conv1d(F.pad(x.double(), (1, 0)), weight.double(), bias.double())
@@ -85,9 +83,7 @@ def test_a_stride_makes_neighbouring_outputs_the_columns_of_one(stride: int) -> 
 
 def test_outputs_are_bound_by_the_hyperbolic_tangent() -> None:
     x = numbers(1, 1, 700) * torch.logspace(-6, 3, 700)
-
-    found = NativeConvolution(NativeTaps(torch.ones(1, 1, 1)), then=Then.TANGENTS)(x)
-
+    found = Convolution(NativeTaps(torch.ones(1, 1, 1)), then=Then.TANGENTS)(x)
     torch.testing.assert_close(found.double(), x.double().tanh(), atol=3e-7, rtol=0)
     assert float(found.abs().max()) <= 1
 
@@ -97,7 +93,7 @@ def test_a_snake_is_exact_for_angles_of_any_size(scale: float) -> None:
     x, alpha = numbers(1, 3, 4000) * scale, torch.tensor([0.3, 1.0, 2.5]).view(1, 3, 1)
     same = torch.eye(3).unsqueeze(2)
 
-    found = NativeConvolution(NativeTaps(same, torch.zeros(3)), first=NativeSnake(alpha))(x)
+    found = Convolution(NativeTaps(same, torch.zeros(3)), first=NativeSnake(alpha))(x)
 
     # Rounding the angle is float32's own affair: only what follows on it is looked at.
     angle = (x * alpha).double()
@@ -159,11 +155,10 @@ def test_threads_change_no_bit() -> None:
 
 def test_an_input_in_another_order_is_taken_as_it_is() -> None:
     unit, x = Unit(8, 1), numbers(1, 50, 8)
-
     assert torch.equal(unit.compiled(x.transpose(1, 2)), unit.compiled(x.mT.contiguous()))
 
 
-def links(adds: list[int]) -> tuple[list[NativeConvolution], list[NativeConvolution]]:
+def links(adds: list[int]) -> tuple[list[Convolution], list[Convolution]]:
     """Return a chain of steps that add so, and the same steps that add nothing.
 
     Where a step adds the input before its own, what lies between is wider, as ahead of attention.
@@ -173,8 +168,8 @@ def links(adds: list[int]) -> tuple[list[NativeConvolution], list[NativeConvolut
         wide = 40 if 2 in adds[place + 1 : place + 2] else 12
         taken = 40 if added == 2 else 12
         taps = NativeTaps(numbers(wide, taken, 3, seed=place) * (3 * taken) ** -0.5)
-        chain.append(NativeConvolution(taps, adds=added))
-        apart.append(NativeConvolution(taps))
+        chain.append(Convolution(taps, adds=added))
+        apart.append(Convolution(taps))
     return chain, apart
 
 
@@ -207,7 +202,7 @@ def test_steps_of_a_chain_add_an_input_of_their_own_or_the_one_before_it(adds: l
 def test_steps_of_a_chain_lengthen_what_the_next_ones_take() -> None:
     strides = [2, 1, 4, 1]
     steps = [
-        NativeConvolution(
+        Convolution(
             NativeTaps(numbers(12 * stride, 12, 2, seed=place) * 0.2),
             stride=stride,
             adds=int(stride == 1),

@@ -111,7 +111,6 @@ def test_a_row_that_is_not_finite_spoils_no_other(
 @pytest.mark.parametrize("form", FORMS)
 def test_a_row_of_zeros_gives_zeros(library: Library, form: str) -> None:
     linear = native(numbers(40, 64), None, form)
-
     assert not linear(torch.zeros(2, 64, dtype=linear.dtype)).any()
 
 
@@ -134,13 +133,11 @@ def test_gates_open_as_in_a_feed_forward(library: Library, dtype: torch.dtype, h
 def test_far_gates_are_shut_or_open(library: Library) -> None:
     gate = torch.tensor([[-400.0], [400.0], [0.0]])
     both = NativeGate(gate, torch.ones(3, 1))
-
     assert both.gated(torch.ones(1, 1)).tolist() == [[0.0, 400.0, 0.0]]
 
 
 def test_the_memory_of_a_matrix_is_that_of_its_numbers(library: Library) -> None:
     weight = numbers(64, 128)
-
     assert NativeLinear(weight, None).num_bytes == 64 * 128 * 4
     assert NativeLinear(weight.bfloat16(), None).num_bytes == 64 * 128 * 2
     assert NativeLinear(weight, None, int8=True).num_bytes == 64 * 128

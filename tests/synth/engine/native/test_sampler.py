@@ -101,7 +101,6 @@ def test_draws_are_those_of_the_engine(
 
 def test_with_top_p_one_none_is_cut_where_a_sum_passes_one_by_rounding(winners: Winners) -> None:
     drawn = Counter(winners(PASSING, 1.0, 1.0, 64))
-
     shares = torch.tensor(LOGITS).softmax(-1)
     for candidate, share in enumerate(shares.tolist()):
         assert drawn[candidate] / TIMES == pytest.approx(share, abs=0.03)

@@ -13,14 +13,13 @@ from synth.engine.codec.stages import ROPE_ROWS, windowed_attention
 from synth.engine.native.convolution import (
     Ahead,
     NativeCodebooks,
-    NativeConvolution,
     NativeNorm,
     NativeTaps,
     NativeWindow,
     Then,
     convolve,
 )
-from tests.synth.engine.native.conftest import close, numbers, split
+from tests.synth.engine.native.conftest import Convolution, close, numbers, split
 
 pytestmark = [pytest.mark.compiler, pytest.mark.usefixtures("library")]
 
@@ -51,10 +50,10 @@ class Layer:
         first, second = (NativeNorm(weight, EPS) for weight in self.norms)
         window, down = NativeWindow(heads, size), NativeTaps(self.down)
         self.attention = [
-            NativeConvolution(NativeTaps(self.qkv), first=window, norm=first, then=Then.ROTATED),
-            NativeConvolution(NativeTaps(self.out), first=window, adds=2),
+            Convolution(NativeTaps(self.qkv), first=window, norm=first, then=Then.ROTATED),
+            Convolution(NativeTaps(self.out), first=window, adds=2),
         ]
-        self.feed = NativeConvolution(
+        self.feed = Convolution(
             NativeTaps(self.both), norm=second, then=Then.GATES, narrow=down, adds=1
         )
 
@@ -109,7 +108,6 @@ class Streams:
 @pytest.mark.parametrize("heads", [1, 2, 5])
 def test_a_window_shows_what_pytorch_shows(heads: int, size: int, length: int) -> None:
     layer, x = Layer(heads, size), numbers(2, WIDTH, length, seed=9)
-
     close(layer(x), layer.attended(x.double()))
 
 
@@ -120,7 +118,7 @@ def test_layers_behind_a_look_up_are_those_of_pytorch(size: int, length: int) ->
     tables = [numbers(count, 8, seed=count) for count in (50, 30)]
     projection = numbers(WIDTH, 16, 1, seed=7) * 0.25
     codes = torch.randint(0, 30, (2, 2, length), generator=torch.Generator().manual_seed(0))
-    steps = [NativeConvolution(NativeTaps(projection), first=NativeCodebooks(tables))]
+    steps = [Convolution(NativeTaps(projection), first=NativeCodebooks(tables))]
     for layer in layers:
         steps += [*layer.attention, layer.feed]
 

@@ -12,13 +12,13 @@ import torch
 from synth.contract import FinishReason, SegmentAudio
 from synth.engine.codec.halves import CodecDecoder
 from synth.engine.codec.load import uses_kernels
-from synth.engine.codec.streams import ChunkSchedule, keep_eager
+from synth.engine.codec.streams import ChunkSchedule
 from synth.engine.device import DeviceLane, HostCopy
 from synth.engine.errors import DeviceOutOfMemoryError, EngineClosedError, InvalidSpecError
 from synth.engine.loading.loaded_models import load_models
 from synth.engine.slots.codec_thread import CodecPasses, CodecThread
 from synth.engine.slots.requests import FinishedCodes, LiveAudio, LiveChunk
-from tests.synth.engine.codec.conftest import watched_passes
+from tests.synth.engine.codec.conftest import keep_eager, watched_passes
 from tests.synth.engine.engine_runs import CONFIG, wait_until
 
 
