@@ -45,7 +45,7 @@ def write(book: Book, request: dict[str, Any]) -> dict[str, Any]:
         BookRejectedError: book_empty, book_too_large.
     """
     num_chars = book.source_chars
-    if not any(block.text.strip() for _, block in book.blocks()):
+    if not any(placed.block.text.strip() for placed in book.blocks()):
         raise BookRejectedError("book_empty", "This book has no text that can be spoken.")
     if num_chars > request["max_chars"]:
         raise BookRejectedError(
