@@ -217,8 +217,9 @@ def check_spoken_text(text: str, segment: Segment) -> str:
             f"The text has {len(cleaned)} characters; with this model a segment has at most "
             f"{most}. Shorten the text."
         )
-        case = "segment_text_too_long"
-        raise SubmitRejectedError("text_too_long", sentence, attr="text", case=case)
+        raise SubmitRejectedError(
+            "text_too_long", sentence, attr="text", case="segment_text_too_long"
+        )
     return cleaned
 
 

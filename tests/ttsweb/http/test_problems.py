@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 from synth.audiobooks.start import PLAN_UNFIT
+from synth.batches.entries import _WORDS
 from synth.transitions import jobs
 from ttsweb.http.problems import STATUSES, status_of
 from ttsweb.refusals import RefusedError
@@ -30,7 +31,7 @@ def raised() -> set[str]:
     for node in nodes:
         if isinstance(node, ast.ClassDef):
             makers |= {node.name for base in node.bases if ast.unparse(base) == "RefusedError"}
-    found = {PLAN_UNFIT, *jobs.CODES}
+    found = {PLAN_UNFIT, *jobs.CODES, *(words.too_many for words in _WORDS.values())}
     for node in nodes:
         if isinstance(node, ast.Call) and (name := ast.unparse(node.func).split(".")[-1]) in makers:
             code = node.args[name == "RuleError" :][:1]
