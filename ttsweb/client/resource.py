@@ -290,7 +290,7 @@ class FileResource(StoppableResource[Row]):
 
     file_path = "/audio"
 
-    def download(self, row_id: str, target: Path | str, on_bytes: OnBytes | None = None) -> Path:
+    def download(self, row_id: str, /, target: Path | str, on_bytes: OnBytes | None = None) -> Path:
         """Write the file of one, all of it or nothing; a broken download is gone on with.
 
         Args:
