@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar
 
 from django.conf import settings
-from django.db import connection, models, transaction
+from django.db import InterfaceError, OperationalError, connection, models, transaction
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 Row = TypeVar("Row", bound=models.Model, covariant=True)
 Leased = TypeVar("Leased", bound="LeasedModel")
 
+DATABASE_AWAY = (OperationalError, InterfaceError)  # the same step may well pass later
 # A row whose worker ended this often was always beside others; from then on it runs alone.
 LOSSES_BESIDE_OTHERS = 2
 WORKER_LOST_MESSAGE = (

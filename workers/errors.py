@@ -15,7 +15,7 @@ from django.core.exceptions import ObjectDoesNotExist
 from django.db import connection
 
 from ttsweb import leases
-from ttsweb.http.problems import DATABASE_AWAY as DATABASE_AWAY
+from ttsweb.leases import DATABASE_AWAY as DATABASE_AWAY
 from ttsweb.log_format import log_context
 from workers.kinds import WORKS
 from workers.process.held_claims import HeldClaim, WorkUnwantedError

@@ -21,7 +21,7 @@ from synth.jobs.planning import Planner
 from synth.jobs.submit import write_jobs
 from synth.models import PRIORITIES, ApiKey, BookSource, RenderJob
 from synth.transitions.files import begin_book, note_failed_start
-from ttsweb.http.problems import DATABASE_AWAY
+from ttsweb.leases import DATABASE_AWAY
 from ttsweb.refusals import SubmitRejectedError
 
 logger = logging.getLogger(__name__)

@@ -154,10 +154,10 @@ def check_no_fields(request: Request) -> None:
 
 
 class ListView(generics.ListAPIView[Row]):
-    """The rows that a user may see, a page at a time; `list_rows` makes its GET.
+    """The rows that a user may see, a page at a time; its GET follows from what it declares.
 
     Attributes:
-        lists: the first arguments of `list_rows`, and the statuses, where that is not called.
+        lists: the id of the operation, its description, and statuses beside 400 and 401.
         filters: read the query's filters as conditions on the rows.
         is_conditional: with an ETag, and a 304 to whoever has it.
     """
@@ -171,7 +171,7 @@ class ListView(generics.ListAPIView[Row]):
         if cls.lists:
             operation_id, does, *statuses = cls.lists
             shown: Any = cls.serializer_class
-            cls.get = list_rows(  # type: ignore[method-assign]  # DRF's own lists without checks
+            cls.get = _list_rows(  # type: ignore[method-assign]  # DRF's own lists without checks
                 operation_id,
                 does,
                 shown,
@@ -195,7 +195,7 @@ class ListView(generics.ListAPIView[Row]):
         return self.rows().filter(condition)
 
 
-def list_rows(
+def _list_rows(
     operation_id: str,
     does: str,
     serializer: Serializer,
@@ -203,13 +203,6 @@ def list_rows(
     filters: Filters | None = None,
     is_conditional: bool = False,
 ) -> Any:
-    """Return the GET of a `ListView`.
-
-    Args:
-        does: the description of the operation.
-        statuses: of errors beside 400 and 401.
-        is_conditional: with an ETag, and a 304 to whoever has it.
-    """
     known = (*PAGE_PARAMETERS, *(filters().fields if filters is not None else ()))
 
     @operation(

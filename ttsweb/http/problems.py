@@ -13,11 +13,10 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from django.db import InterfaceError, OperationalError
-
 from ttsweb.http.asgi_ask import Send
 from ttsweb.http.csp import HEADER as CSP_HEADER
 from ttsweb.http.csp import STRICT_POLICY
+from ttsweb.leases import DATABASE_AWAY
 from ttsweb.refusals import RefusedError
 
 PROBLEM_TYPE = "application/problem+json"
@@ -78,7 +77,6 @@ async def send_problem(
     await send({"type": "http.response.body", "body": body})
 
 
-DATABASE_AWAY = (OperationalError, InterfaceError)
 AWAY_CODE = "database_unavailable"
 AWAY_SENTENCE = (
     "The database does not answer at the moment. Send the request again after `Retry-After` "

@@ -23,7 +23,6 @@ from ttsweb.http.nouns import (
     Noun,
     accepted_headers,
     file_responses,
-    list_rows,
     read_body,
     read_query,
 )
@@ -171,6 +170,7 @@ class VoicesView(ListView[Voice]):
     write_scopes = (VOICES,)
     serializer_class = VoiceSerializer
     parser_classes = (MultiPartParser,)
+    lists = ("list_voices", "List voices, newest first.", 409)
     filters = VoiceFilterSerializer
 
     def rows(self) -> QuerySet[Voice]:
@@ -184,11 +184,6 @@ class VoicesView(ListView[Voice]):
                 return voices.none()
             voices = voices.filter(pk=meant.pk)
         return voices
-
-    get = list_rows(
-        "list_voices", "List voices, newest first.", VoiceSerializer, 409,
-        filters=VoiceFilterSerializer,
-    )  # fmt: skip
 
     @extend_schema(
         operation_id="create_voice",
