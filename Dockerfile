@@ -2,19 +2,29 @@
 #   docker build --target web -t ttsweb-web .
 #   docker build --target worker -t ttsweb-worker .
 
-FROM python:3.13-slim AS base
+# A tag may mean other bytes tomorrow. docs/production.md says how to look up what it means today;
+# --build-arg BASE_IMAGE=python:3.13-slim@sha256:... then builds on these bytes and no others.
+ARG BASE_IMAGE=python:3.13-slim
+FROM ${BASE_IMAGE} AS base
+# All that is written at run time lies below /data, so that the root may be read-only.
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
-    TTS_DATA_DIR=/data TTS_STORAGE_DIR=/data/media
+    TTS_DATA_DIR=/data TTS_STORAGE=/data/media TMPDIR=/data/spool \
+    XDG_CACHE_HOME=/data/cache HF_HOME=/data/cache/huggingface TRITON_CACHE_DIR=/data/cache/triton
 WORKDIR /app
-RUN useradd --uid 10001 --create-home ttsweb && mkdir -p /data/media /data/models /data/workers && chown -R ttsweb /data && ln -s /data /app/data
+RUN useradd --uid 10001 --create-home ttsweb && mkdir -p /data /data/media /data/models /backups /data/spool /data/cache && chown -R ttsweb /data /backups && ln -s /data /app/data
 COPY pyproject.toml constraints.txt ./
 COPY ttsweb/install/install_list.py ttsweb/install/torch_install.py ttsweb/install/
 COPY synth/engine/codec/torchaudio_import.py synth/engine/codec/
+# Extras for both images, such as "wyoming asr".
+ARG EXTRAS=
 RUN pip install -c constraints.txt pip && \
-    python ttsweb/install/install_list.py pyproject.toml > /tmp/list && \
+    python ttsweb/install/install_list.py pyproject.toml ${EXTRAS} > /tmp/list && \
     pip install -c constraints.txt -r /tmp/list && rm /tmp/list
 
 FROM base AS web
+# pg_dump and pg_restore, for ./tts backup and restore.
+RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql-client >/dev/null && \
+    rm -rf /var/lib/apt/lists/*
 COPY . .
 USER ttsweb
 EXPOSE 8000

@@ -57,6 +57,13 @@ TOP_K = Limits(1, MAX_TOP_K, whole=True)
 SEED = Limits(0, 2**63 - 1, whole=True)
 
 
+class CodedError(Exception):
+    """An error with a stable code, which says whether another attempt can help."""
+
+    code = "error"
+    retryable = False
+
+
 class FinishReason(enum.StrEnum):
     """Say why a rendering stopped."""
 

@@ -21,8 +21,7 @@ BookFileFormat = Literal["m4b", "mp3", "opus", "flac", "wav"]
 class Writer(StrEnum):
     """What writes a file, and reads it back."""
 
-    SNDFILE = "libsndfile"
-    SAMPLES = "samples"  # bare s16le, mono, without a head
+    SAMPLES = "samples"  # s16le, mono, behind a head where there is a `container`
     CODEC = "codec"  # PyAV, with `container` and `codec`
     SPLICED = "spliced"  # chapters of `spliced_from` in a container of our own
 
@@ -61,7 +60,10 @@ class AudioFormat:
     writer: Writer
     container: str = ""  # FFmpeg's names of muxer and encoder
     codec: str = ""
-    container_options: dict[str, str] = field(default_factory=dict)  # of the muxer
+    container_options: dict[str, str] = field(default_factory=dict)  # of the muxer, for books
+    # Of muxer and encoder where the file is sent while it is made: bytes are not to be kept back.
+    stream_container_options: dict[str, str] = field(default_factory=dict)
+    stream_codec_options: dict[str, str] = field(default_factory=dict)
     bit_rates: BitRates | None = None  # None where no sound is lost
     sample_rates: tuple[int, ...] = SAMPLE_RATES  # that may be asked for
     rate: int | None = None  # of a job that asks for none; None takes that of its takes
@@ -69,7 +71,6 @@ class AudioFormat:
     is_of_jobs: bool = True  # texts may ask for it; books may ask for all
     is_of_books: bool = False  # a book is mastered and joined in it, with tags and marks
     spliced_from: str = ""  # the format whose encoded chapters are copied into it
-    is_live: bool = False  # can be sent while it is rendered: its end is not needed to begin
     is_played: bool = True  # by browsers
     tags_on_stream: bool = False  # tags are the audio stream's, not the container's
     marks: Literal["container", "tags", ""] = ""  # where a book's chapters are marked
@@ -117,18 +118,20 @@ _TABLE = (
         name="opus", label="Opus", extension="opus",
         content_type="audio/ogg",  # players go by the outer container
         writer=Writer.CODEC, container="ogg", codec="libopus",
+        stream_container_options={"page_duration": "40000"},  # microseconds of one page
         bit_rates=BitRates(usual=64_000, of_books=48_000, low=6000, high=256_000),
         sample_rates=(8000, 12_000, 16_000, 24_000, 48_000), rate=48_000,  # that it has inside
         is_of_books=True, marks="tags", tags_on_stream=True,
     ),
     AudioFormat(
         name="flac", label="FLAC", content_type="audio/flac", extension="flac",
-        writer=Writer.SNDFILE, container="flac", codec="flac",
+        writer=Writer.CODEC, container="flac", codec="flac",
+        stream_codec_options={"frame_size": "1152"},  # samples
         is_of_books=True, marks="tags", has_cover=True,
     ),
     AudioFormat(
         name="wav", label="WAV", content_type="audio/wav", extension="wav",
-        writer=Writer.SNDFILE, most_bytes=WAV_BYTES, is_of_books=True, is_live=True,
+        writer=Writer.SAMPLES, container="wav", most_bytes=WAV_BYTES, is_of_books=True,
     ),
     AudioFormat(  # ADTS: frames that need no container
         name="aac", label="AAC", content_type="audio/aac", extension="aac",
@@ -137,7 +140,7 @@ _TABLE = (
     ),
     AudioFormat(  # at the rate that clients expect, since nothing in the file says it
         name="pcm", label="PCM", content_type="audio/pcm", extension="pcm",
-        writer=Writer.SAMPLES, rate=24_000, is_live=True, is_played=False,
+        writer=Writer.SAMPLES, rate=24_000, is_played=False,
     ),
 )  # fmt: skip
 
@@ -146,7 +149,6 @@ FORMATS = {name: one for name, one in BOOK_FORMATS.items() if one.is_of_jobs}
 BOOK_FILES = {name: one for name, one in BOOK_FORMATS.items() if one.is_of_books}
 # A file for each chapter, which is encoded for it.
 CHAPTER_FORMATS = tuple(name for name, one in BOOK_FILES.items() if not one.spliced_from)
-LIVE_FORMATS = tuple(name for name, one in FORMATS.items() if one.is_live)
 LOSSY = tuple(name for name, one in FORMATS.items() if one.bit_rates is not None)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from django.urls import path
 
 from synth.api import lexicons, review, webhooks
-from synth.api.accounts import key_views, user_views
+from synth.api.accounts import audit_views, key_views, user_views
 from synth.api.batches import views as batches
-from synth.api.books import file_views, media_views, plan_views
+from synth.api.books import file_views, plan_views
 from synth.api.books import views as books
 from synth.api.jobs import event_streams, preview_views, segment_views
 from synth.api.jobs import views as jobs
@@ -23,6 +23,7 @@ _ENDPOINT = "webhooks/endpoints/<uuid:endpoint_id>"
 _DELIVERY = "webhooks/deliveries/<uuid:delivery_id>"
 
 _VIEWS = (
+    ("audit", audit_views.AuditView, "audit"),
     ("batches", batches.BatchesView, "batches"),
     (_BATCH, batches.BatchView, "batch"),
     (f"{_BATCH}/items", batches.BatchItemsView, "batch-items"),
@@ -40,9 +41,9 @@ _VIEWS = (
     (f"{_BOOK}/pauses", books.BookPausesView, "book-pauses"),
     (f"{_BOOK}/proof", books.BookProofView, "book-proof"),
     (f"{_BOOK}/metadata", books.BookMetadataView, "book-metadata"),
-    (f"{_BOOK}/cover", media_views.BookCoverView, "book-cover"),
-    (f"{_BOOK}/sample", media_views.BookSampleView, "book-sample"),
-    (f"{_BOOK}/audio", media_views.BookAudioView, "book-audio"),
+    (f"{_BOOK}/cover", file_views.BookCoverView, "book-cover"),
+    (f"{_BOOK}/sample", file_views.BookSampleView, "book-sample"),
+    (f"{_BOOK}/audio", file_views.BookAudioView, "book-audio"),
     (f"{_BOOK}/files", file_views.BookFilesView, "book-files"),
     (_FILE, file_views.BookFileView, "book-file"),
     (f"{_FILE}/content", file_views.BookFileContentView, "book-file-content"),

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 PROJECT = Path(__file__).resolve().parent.parent
-SECRETS = {"TTS_SECRET_KEY": "s" * 50, "POSTGRES_PASSWORD": "p"}
+SECRETS = {"TTS_SECRET_KEY": "s" * 50, "POSTGRES_PASSWORD": "p", "REDIS_PASSWORD": "r"}
 # The forms of the Compose specification's interpolation; $$ is one dollar.
 _VARIABLE = re.compile(
     r"\$(?:\$|(?P<plain>\w+)|\{(?P<name>\w+)(?:(?P<form>:?[-?+])(?P<word>[^{}]*))?\})"
@@ -26,6 +26,13 @@ def render_compose(env_file: Mapping[str, str]) -> dict[str, Any]:
         given = variables if "env_file" in service else {}
         service["environment"] = {**given, **service.get("environment", {})}
     return services
+
+
+def image_environment() -> dict[str, str]:
+    """Return the variables that the images bring along."""
+    text = (PROJECT / "Dockerfile").read_text("utf-8")
+    (block,) = re.findall(r"^ENV ((?:.*\\\n)*.*)", text, re.M)
+    return dict(part.split("=", 1) for part in block.replace("\\\n", " ").split())
 
 
 def interpolate(value: Any, variables: Mapping[str, str]) -> Any:

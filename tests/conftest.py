@@ -1,25 +1,22 @@
 """What all tests share: services that may be missing, and servers that a run starts for itself.
 
-A test marked `redis`, `postgres`, `browser`, `compiler`, `gpu` or `checkpoint` is skipped with a
-reason where that is missing; with its name in `TTS_TEST_REQUIRE` (separated by commas) it fails
-instead.
+A test marked `redis`, `postgres`, `browser`, `compiler`, `clients`, `node_clients`, `hosts`, `gpu`
+or `checkpoint` is skipped with a reason where that is missing; with its name in `TTS_TEST_REQUIRE`
+(separated by commas) it fails instead.
 
 A test marked `thorough` takes seconds: it kills, fills a disk, renders a long book, or repeats with
-more cases what a quick test shows once. `./tts test` leaves these, and those of Redis, PostgreSQL
-and a browser, to `./tts test --all`.
+more cases what a quick test shows once. `./tts test` leaves these, and those of Redis, PostgreSQL,
+a browser and other services' clients, to `./tts test --all`.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
-import socket
-import subprocess
 import sys
-import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -31,10 +28,14 @@ from django.core.management.color import no_style
 from django.db import connections
 from django.test import TransactionTestCase
 from psycopg import sql
+from pytest_django import Settings
 from whitenoise.middleware import WhiteNoiseMiddleware  # type: ignore[import-untyped]
 
+from lab.s3_server import S3Server, s3_server
+from lab.servers import RedisServer, why_no_redis
 from tests import services
 from tests.browser.chrome import browser, chrome  # noqa: F401  # fixtures are found by their names
+from ttsweb.configuration.builders import broker_settings, storage_settings
 from workers.management.commands.test import LEFT_TO_ALL, SELECTION
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -62,17 +63,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header() -> str:
     """Name the seed of generated requests, so that a run can be repeated."""
     return f"generated requests: TTS_TEST_SEED={os.environ['TTS_TEST_SEED']}"
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Give each operation's test an id of its own: pytest makes one of what stands in parameters.
-
-    schemathesis writes the operation into the name alone, and of tests with one id pytest-xdist
-    runs one.
-    """
-    label = getattr(item, "operation_label", None)
-    if label is not None and item.id.params is None:
-        item._id = item.id.with_params(label)
 
 
 @pytest.hookimpl(trylast=True)
@@ -193,6 +183,14 @@ def cheap_django() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def no_pace_of_other_tests() -> None:
+    """Forget what the tests before have rendered; a process keeps that for a second."""
+    eta = sys.modules.get("synth.jobs.eta")
+    if eta is not None:
+        eta.forget_pace()
+
+
 @pytest.fixture
 def clean_env(tmp_path: Path) -> dict[str, str]:
     """An environment for a process of its own: its own data folder, no setting from outside."""
@@ -207,23 +205,91 @@ def clean_env(tmp_path: Path) -> dict[str, str]:
     }
 
 
+@pytest.fixture
+def storage_folder(tmp_path: Path, settings: Settings) -> Path:
+    """The folder of a storage of this test alone, which its first object makes."""
+    own = settings.STORAGES["default"] | {"OPTIONS": {"location": tmp_path / "storage"}}
+    settings.STORAGES = settings.STORAGES | {"default": own}
+    return tmp_path / "storage"
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """An S3 server of this test run."""
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(s3: S3Server, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a bucket that is the storage of this test alone."""
+    name = s3.make_bucket(f"test-{uuid.uuid4().hex}")
+    use_storage(settings, monkeypatch, s3, s3.storage_url(name, "a/prefix"))
+    return name
+
+
+def use_storage(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, server: S3Server, address: str
+) -> None:
+    """Let this process use the storage that a value of TTS_STORAGE names."""
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    settings.STORAGE_DIR, storage = storage_settings(address, data_dir=settings.DATA_DIR)
+    settings.STORAGES = settings.STORAGES | {"default": storage}
+
+
+@pytest.fixture
+def stored_objects(storage_folder: Path) -> Callable[[], list[str]]:
+    """A function that lists the names of all objects in the storage."""
+
+    def read() -> list[str]:
+        files = storage_folder.rglob("*") if storage_folder.exists() else []
+        return sorted(str(p.relative_to(storage_folder)) for p in files if p.is_file())
+
+    return read
+
+
+@pytest.fixture
+def use_broker(tmp_path: Path, settings: Settings) -> Iterator[Callable[[str | None], Path]]:
+    """What makes Redis or, without an address, files of this test alone the broker of Celery.
+
+    It returns the folder of the messages.
+    """
+    from workers.celery import app, make_app  # which looks at Django's settings
+
+    made = []
+
+    def use(redis_url: str | None = None) -> Path:
+        settings.CELERY = broker_settings(redis_url, data_dir=tmp_path)
+        made.append(make_app())
+        made[-1].set_default()
+        made[-1].set_current()
+        return tmp_path / "queue" / "messages"
+
+    yield use
+    for own_app in made:
+        own_app.close()
+    app.set_default()
+    app.set_current()
+
+
+@pytest.fixture
+def message_folder(use_broker: Callable[[], Path]) -> Path:
+    """The folder of a real file broker that belongs to this test alone."""
+    return use_broker()
+
+
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a Redis of this test run, on a free port; ask for `redis_url` instead."""
-    program = services.find_redis_server()
-    if program is None:
-        pytest.fail("mark the test with `redis`, so that it is skipped where there is no Redis")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    folder = tmp_path_factory.mktemp("redis")
-    options = ["--bind", "127.0.0.1", "--port", str(port), "--save", "", "--dir", str(folder)]
-    with subprocess.Popen([program, *options], stdout=subprocess.DEVNULL) as process:
-        try:
-            _wait_for_redis(port)
-            yield f"redis://127.0.0.1:{port}/0"
-        finally:
-            process.terminate()
+    if (why := why_no_redis()) is not None:
+        pytest.fail(f"{why}; mark the test with `redis`, so that it is skipped")
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    try:
+        server.start()
+        yield server.url
+    finally:
+        server.kill()
 
 
 @pytest.fixture
@@ -245,16 +311,3 @@ def postgres_url() -> Iterator[str]:
         finally:
             drop = sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name))
             connection.execute(drop)
-
-
-def _wait_for_redis(port: int) -> None:
-    deadline = time.monotonic() + 15
-    with redis.Redis(port=port) as client:
-        while True:
-            try:
-                client.ping()
-                return
-            except redis.exceptions.ConnectionError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.02)

@@ -8,27 +8,23 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import psycopg
 
+from lab.servers import find_postgres, find_redis, why_no_redis
+from tests.clients import official
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-
-
-def find_redis_server() -> str | None:
-    """Return the program that `TTS_TEST_REDIS_SERVER` names, or the one on the PATH."""
-    return shutil.which(os.environ.get("TTS_TEST_REDIS_SERVER") or "redis-server")
 
 
 def find_browser() -> str | None:
     return next(filter(None, map(shutil.which, BROWSERS)), None)
-
-
-def why_no_redis() -> str | None:
-    if find_redis_server() is None:
-        return "no redis-server program was found (TTS_TEST_REDIS_SERVER may name one)"
-    return None
 
 
 def why_no_postgres() -> str | None:
@@ -43,9 +39,9 @@ def why_no_postgres() -> str | None:
 
 
 def why_no_browser() -> str | None:
-    if find_browser() is None:
-        return "no Chromium was found"
-    return None if shutil.which("chromedriver") else "no chromedriver was found"
+    if find_browser() and shutil.which("chromedriver"):
+        return None
+    return f"no {'chromedriver' if find_browser() else 'Chromium'} was found"
 
 
 def why_no_gpu() -> str | None:
@@ -74,13 +70,56 @@ def why_no_compiler() -> str | None:
     return None if "avx2" in processor_flags() else "this processor has no AVX2"
 
 
+def why_no_hosts() -> str | None:
+    """Try to make a network namespace, and look for what runs in them."""
+    if os.geteuid() or not shutil.which("ip"):
+        return "network namespaces need root and the program ip"
+    if find_postgres() is None or find_redis() is None:
+        return "the programs of PostgreSQL and Redis are not both here"
+    name = f"tts{os.getpid()}-try"
+    if subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False).returncode:
+        return "this system allows no network namespaces"
+    subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+    return None
+
+
+def find_helm() -> str | None:
+    """Return Helm's program: the one that tests/deploy/install_helm brought, or another one."""
+    own = Path(sys.prefix) / "bin" / "helm"
+    return str(own) if own.is_file() else shutil.which("helm")
+
+
+def why_no_helm() -> str | None:
+    return None if find_helm() else "no helm program was found (tests/deploy/install_helm)"
+
+
+def why_no_advisories() -> str | None:
+    if find_spec("pip_audit") is None:
+        return "pip-audit is not installed"
+    probe = [sys.executable, "-m", "pip_audit", "--disable-pip", "--no-deps", "-r", os.devnull]
+    with tempfile.TemporaryDirectory() as folder:
+        pin = Path(folder) / "pin"
+        pin.write_text("pip==26.3\n")
+        probe[-1] = str(pin)
+        ended = subprocess.run([*probe, "--timeout", "5"], capture_output=True, check=False)
+    # 1 is what it ends with where there is a fault, too.
+    is_answer = ended.returncode == 0 or b"Found " in ended.stderr
+    is_answer &= b"could not be audited" not in ended.stdout + ended.stderr
+    return None if is_answer else "the service of the Python advisories does not answer"
+
+
 CHECKS: dict[str, Callable[[], str | None]] = {
     "redis": why_no_redis,
     "postgres": why_no_postgres,
     "browser": why_no_browser,
     "compiler": why_no_compiler,
+    "helm": why_no_helm,
+    "clients": official.why_no_clients,
+    "node_clients": official.why_no_node_clients,
     "gpu": why_no_gpu,
     "checkpoint": why_no_checkpoint,
+    "hosts": why_no_hosts,
+    "advisories": why_no_advisories,
 }
 
 

@@ -3,116 +3,129 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
+from typing import NamedTuple
 
 import pytest
 from django.core.management import get_commands
 
 from lab.management.commands.bench import BENCHES
-from tests.workers.commands import PROJECT
+from tests.ttsweb.http.listeners import listening
+from tests.workers.commands import PROJECT, environment_for
 from ttsweb.commands.line import LAB_COMMANDS, find_names
 
-HEAVY = (
+HEAVY = {
     "django", "rest_framework", "celery", "torch", "numpy", "lxml", "triton", "regex", "sentencex"
-)  # fmt: skip
+}  # fmt: skip
 FOLDERS = [path for path in PROJECT.glob("*/management/commands") if path.is_dir()]
-OURS = {path.stem for folder in FOLDERS for path in folder.glob("[!_]*.py")} - {"test"}
+OURS = sorted({path.stem for folder in FOLDERS for path in folder.glob("[!_]*.py")} - {"test"})
 REMOTE = {path.stem for path in (PROJECT / "ttsweb/management/commands").glob("[!_]*.py")}
 # What of each command asks the server something; a new one has to be entered.
 ASKING = {
-    "batches": ["ls"],
-    "book_batches": ["ls"],
-    "books": ["ls"],
-    "jobs": ["ls"],
-    "render": ["a.txt", "--voice", "Ada"],
-    "say": ["Hello.", "--voice", "Ada", "--output", "a.wav"],
-    "voices": ["ls"],
+    **dict.fromkeys(("batches", "book_batches", "books", "jobs", "voices"), "ls"),
+    "render": "a.txt --voice Ada",
+    "say": "Hello. --voice Ada --output a.wav",
 }
-RUN = """
-import json, sys
+# Runs commands as `manage.py` does, each in a fork: Python itself is started once.
+STARTER = """
+import json, os, sys
 from pathlib import Path
-found, sys.argv = Path(sys.argv[1]), ["manage.py", *sys.argv[2:]]
 from ttsweb.commands.line import run
-try:
-    run(sys.argv)
-finally:
-    found.write_text(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
+for line in sys.stdin:
+    asked = json.loads(line)
+    if not (child := os.fork()):
+        os.chdir(asked["folder"])
+        os.environ.update(asked["environment"])
+        for descriptor, name in ((1, "out"), (2, "err")):
+            os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+        sys.argv = ["manage.py", *asked["arguments"]]
+        try:
+            run(sys.argv)
+        finally:
+            Path("loaded").write_text(" ".join({name.partition(".")[0] for name in sys.modules}))
+        sys.exit()
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 
-def run(
-    environment: dict[str, str], folder: Path, *arguments: str
-) -> tuple[subprocess.CompletedProcess[str], set[str]]:
-    """Run a command as `manage.py` does; return its end and the packages that it loaded."""
-    listed = folder / "loaded.json"
-    ended = subprocess.run(
-        [sys.executable, "-c", RUN, str(listed), *arguments],
-        env=environment,
+class Ended(NamedTuple):
+    """A command that has ended, and the packages that it loaded."""
+
+    code: int
+    out: str
+    err: str
+    loaded: set[str]
+
+
+Run = Callable[..., Ended]
+
+
+@contextmanager
+def starting(folder: Path, **environment: str) -> Iterator[Run]:
+    """Yield what runs a command in a folder, in which there is a text."""
+    (folder / "a.txt").write_text("Hello.")
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTER],
+        env=environment_for(folder) | environment,
         cwd=folder,
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        check=False,
-    )
-    return ended, set(json.loads(listed.read_text()))
+    ) as process:
+
+        def run(*arguments: str, **more: str) -> Ended:
+            assert process.stdin is not None and process.stdout is not None
+            asked = {"folder": str(folder), "arguments": arguments, "environment": more}
+            print(json.dumps(asked), file=process.stdin, flush=True)
+            code = int(process.stdout.readline())
+            out, err, loaded = ((folder / name).read_text() for name in ("out", "err", "loaded"))
+            return Ended(code, out, err, set(loaded.split()))
+
+        yield run
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    with starting(tmp_path_factory.mktemp("commands")) as run:
+        yield run
 
 
 @pytest.mark.parametrize(
-    "command", [*([name] for name in sorted(OURS)), *(["bench", name] for name in sorted(BENCHES))]
+    ("arguments", "code", "said"),
+    [
+        *((f"{name} --help", 0, f"usage: manage.py {name}") for name in OURS),
+        *((f"bench {name} --help", 0, f"usage: manage.py bench {name}") for name in BENCHES),
+        *((f"{name} --no-such-argument", 2, "(?s).*error: ") for name in OURS),
+        ("help", 0, r"(?s).*\[ttsweb\]\n    batches"),
+        ("help render", 0, "usage: manage.py render"),
+        ("rendr", 1, r"(?s).*Unknown command: 'rendr'\. Did you mean render\?"),
+        ("render --version", 0, r"\d+\."),
+    ],
 )
-def test_help_loads_nothing_heavy(
-    command: list[str], clean_env: dict[str, str], tmp_path: Path
+def test_arguments_are_read_and_commands_listed_without_anything_heavy(
+    command: Run, arguments: str, code: int, said: str
 ) -> None:
-    ended, loaded = run(clean_env, tmp_path, *command, "--help")
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.startswith(f"usage: manage.py {' '.join(command)}")
-    assert loaded.isdisjoint({*HEAVY, "httpx", "rich"})
+    ended = command(*arguments.split())
+    assert ended.code == code, ended.err
+    assert re.match(said, ended.err if code else ended.out)
+    assert ended.loaded.isdisjoint(HEAVY | {"httpx", "rich"})
 
 
 @pytest.mark.parametrize("name", ["check", "migrate", "collectstatic", "showmigrations"])
-@pytest.mark.parametrize("argument", ["--help", "--nonsense"])
-def test_arguments_of_commands_of_libraries_load_no_app(
-    name: str, argument: str, clean_env: dict[str, str], tmp_path: Path
-) -> None:
-    ended, loaded = run(clean_env, tmp_path, name, argument)
-    assert ended.returncode == (0 if argument == "--help" else 2), ended.stderr
-    shown = ended.stdout + ended.stderr
-    assert shown.startswith(f"usage: manage.py {name}")
-    assert argument == "--help" or "unrecognized arguments: --nonsense" in shown
+def test_arguments_of_commands_of_libraries_load_no_app(command: Run, name: str) -> None:
+    helped, refused = command(name, "--help"), command(name, "--nonsense")
+    assert (helped.code, refused.code) == (0, 2), helped.err
+    for shown in (helped.out, refused.err):
+        assert shown.startswith(f"usage: manage.py {name}")
+    assert "unrecognized arguments: --nonsense" in refused.err
+    loaded = helped.loaded | refused.loaded
     assert loaded.isdisjoint({"rest_framework", "synth", "torch", "voices", "workers"})
-
-
-@pytest.mark.parametrize("name", sorted(OURS))
-def test_wrong_arguments_load_nothing_heavy(
-    name: str, clean_env: dict[str, str], tmp_path: Path
-) -> None:
-    ended, loaded = run(clean_env, tmp_path, name, "--no-such-argument")
-    assert ended.returncode == 2
-    assert "error: " in ended.stderr
-    assert loaded.isdisjoint({*HEAVY, "httpx", "rich"})
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (["help"], 0, "[ttsweb]\n    batches"),
-        (["help", "render"], 0, "usage: manage.py render"),
-        (["rendr"], 1, "Unknown command: 'rendr'. Did you mean render?"),
-        (["render", "--version"], 0, "."),
-    ],
-)
-def test_list_of_commands_loads_nothing_heavy(
-    arguments: list[str], code: int, words: str, clean_env: dict[str, str], tmp_path: Path
-) -> None:
-    ended, loaded = run(clean_env, tmp_path, *arguments)
-    assert ended.returncode == code
-    assert words in ended.stdout + ended.stderr
-    assert loaded.isdisjoint({*HEAVY, "httpx", "rich"})
 
 
 def test_list_of_commands_is_that_of_django() -> None:
@@ -123,72 +136,45 @@ def test_list_of_commands_is_that_of_django() -> None:
     }
 
 
-def test_command_of_the_lab_names_the_source_tree_where_there_is_no_lab(
-    clean_env: dict[str, str], tmp_path: Path
-) -> None:
+def test_command_of_the_lab_names_the_source_tree_where_there_is_no_lab(tmp_path: Path) -> None:
     installed, lab = tmp_path / "installed", PROJECT / "lab/management/commands"
     left_out = shutil.ignore_patterns("static", "templates", "__pycache__")
     shutil.copytree(PROJECT / "ttsweb", installed / "ttsweb", ignore=left_out)
 
     assert sorted(LAB_COMMANDS) == sorted(path.stem for path in lab.glob("[!_]*.py"))
-    for name in LAB_COMMANDS:
-        ended, _ = run(clean_env | {"PYTHONPATH": str(installed)}, tmp_path, name, "--help")
-        assert ended.returncode == 1
-        assert f"{name} is a command of the source tree: run ./tts {name} in" in ended.stderr
+    with starting(tmp_path, PYTHONPATH=str(installed)) as run:
+        for name in LAB_COMMANDS:
+            ended = run(name, "--help")
+            assert ended.code == 1
+            assert f"{name} is a command of the source tree: run ./tts {name} in" in ended.err
 
 
-def test_commands_of_django_still_run(clean_env: dict[str, str], tmp_path: Path) -> None:
-    ended, loaded = run(clean_env, tmp_path, "makemigrations", "--check", "--dry-run")
-    assert (ended.returncode, ended.stdout) == (0, "No changes detected\n"), ended.stderr
-    assert "django" in loaded
+def test_commands_of_django_still_run(command: Run) -> None:
+    ended = command("makemigrations", "--check", "--dry-run")
+    assert (ended.code, ended.out) == (0, "No changes detected\n"), ended.err
+    assert "django" in ended.loaded
 
 
-class NothingHere(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        body = json.dumps({"status": 404, "code": "not_found", "detail": "There is none."})
-        self.send_response(404)
-        self.send_header("Content-Type", "application/problem+json")
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.do_GET()
-
-    def log_message(self, *_: object) -> None:
-        """Print nothing."""
-
-
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    with HTTPServer(("127.0.0.1", 0), NothingHere) as listening:
-        thread = Thread(target=listening.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{listening.server_port}"
-        listening.shutdown()
-        thread.join()
+    body = json.dumps({"status": 404, "code": "not_found", "detail": "There is none."})
+    with listening() as listener:
+        listener.answers = [(404, {"Content-Type": "application/problem+json"}, body.encode())]
+        yield listener.url
 
 
 @pytest.mark.parametrize("name", sorted({*REMOTE, "say"}))
-def test_command_that_asks_a_server_loads_no_django(
-    name: str, server: str, clean_env: dict[str, str], tmp_path: Path
-) -> None:
-    (tmp_path / "a.txt").write_text("Hello.")
-    environment = clean_env | {"TTS_URL": server, "TTS_API_KEY": "tts_key"}
-    ended, loaded = run(environment, tmp_path, name, *ASKING[name])
+def test_command_that_asks_a_server_loads_no_django(command: Run, name: str, server: str) -> None:
+    ended = command(name, *ASKING[name].split(), TTS_URL=server, TTS_API_KEY="tts_key")
 
-    assert (ended.returncode, ended.stdout) == (1, "")
-    assert "CommandError: not_found: There is none." in ended.stderr
-    assert "httpx" in loaded
-    assert loaded.isdisjoint(HEAVY)
+    assert (ended.code, ended.out) == (1, "")
+    assert "CommandError: not_found: There is none." in ended.err
+    assert "httpx" in ended.loaded
+    assert ended.loaded.isdisjoint(HEAVY)
 
 
-def test_bad_setting_is_one_sentence_to_whoever_needs_the_settings(
-    clean_env: dict[str, str], tmp_path: Path
-) -> None:
-    environment = clean_env | {"TTS_PORT": "http"}
-    asked, _ = run(environment, tmp_path, "jobs", "ls")
-    helped, _ = run(environment, tmp_path, "serve", "--help")
-    assert asked.stderr.startswith("settings: TTS_PORT='http': expected a whole number")
-    assert asked.returncode == 1
-    assert helped.returncode == 0
+def test_bad_setting_is_one_sentence_to_whoever_needs_the_settings(command: Run) -> None:
+    asked = command("jobs", "ls", TTS_PORT="http")
+    assert asked.err.startswith("settings: TTS_PORT='http': expected a whole number")
+    assert asked.code == 1
+    assert command("serve", "--help", TTS_PORT="http").code == 0

@@ -25,7 +25,7 @@ import django; django.setup()
 import sys
 from pathlib import Path
 from django.conf import settings
-from synth.jobs.submit import Order, submit_job
+from synth.jobs.submit import Order, Sender, submit_job
 from ttsweb.commands.terminal import Progress
 from workers.local.local_worker import LocalWorker
 from workers.local.speak import find_speaker
@@ -36,7 +36,7 @@ try:
     worker.wait_ready(progress)
     wait_encoded(version.pk, worker, progress)
     for name, options in {jobs!r}.items():
-        job, _ = submit_job(Order(text="I saw the lamp.", voice=voice, **options), owner=None)
+        job, _ = submit_job(Order(text="I saw the lamp.", voice=voice, **options), Sender(None))
         save_audio(wait_ended(job.pk, worker, progress), Path(name))
 finally:
     worker.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -13,8 +14,8 @@ import pytest
 import redis
 
 from tests import services
+from tests.sources import PROJECT
 
-PROJECT = Path(__file__).resolve().parent.parent
 SAMPLE = """
 import pytest
 
@@ -31,47 +32,60 @@ def test_with_nothing():
 """
 
 
-def run_sample(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a test file of three tests under our conftest, with no service on the machine."""
+# Run by one process, whose forks each are pytest with our conftest and variables of their own.
+RUNNER = """
+import json, os, sys
+import pytest
+import tests.conftest
+ends = []
+for number, changed in enumerate(json.loads(sys.argv[1])):
+    if not (child := os.fork()):
+        os.environ.update(changed)
+        for descriptor in (1, 2):
+            os.dup2(os.open(f"{number}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
+        sys.exit(pytest.main(["-q", "-p", "tests.conftest", "-p", "no:cacheprovider", "."]))
+    ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(json.dumps(ends))
+"""
+
+
+def test_missing_service_is_a_skip_or_a_failure_and_one_that_is_here_is_used(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "test_sample.py").write_text(SAMPLE)
-    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:django"]
-    return subprocess.run(
-        [*command, "-p", "no:cacheprovider", "-q", "test_sample.py"],
+    server = tmp_path / "programs" / "redis-server"
+    server.parent.mkdir()
+    server.write_text("#!/bin/sh\n")
+    server.chmod(0o755)
+    changes = [
+        {},
+        {"TTS_TEST_REQUIRE": "redis, postgres"},
+        {"TTS_TEST_REQUIRE": "redis", "PATH": str(server.parent)},
+        {"TTS_TEST_REQUIRE": "redis,postgers"},
+    ]
+    ended = subprocess.run(
+        [sys.executable, "-c", RUNNER, json.dumps(changes)],
         cwd=tmp_path,
-        env={"PATH": str(tmp_path), "PYTHONPATH": str(PROJECT), **environment},
+        env={
+            "PATH": str(tmp_path), "PYTHONPATH": str(PROJECT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"
+        },
         capture_output=True,
         text=True,
-        check=False,
+        check=True,
+    )  # fmt: skip
+    skipped, required, used, misspelt = (
+        (tmp_path / f"{number}.txt").read_text() for number in range(4)
     )
 
-
-def test_missing_service_is_a_skip_that_the_summary_explains(tmp_path: Path) -> None:
-    run = run_sample(tmp_path)
-    assert run.returncode == 0, run.stdout
-    assert "1 passed, 2 skipped" in run.stdout
-    assert "= left out =" in run.stdout
-    assert "1 x redis: no redis-server program was found" in run.stdout
-    assert "1 x checkpoint: TTS_TEST_CHECKPOINT names no checkpoint" in run.stdout
-
-
-def test_missing_service_that_is_required_is_a_failure(tmp_path: Path) -> None:
-    run = run_sample(tmp_path, TTS_TEST_REQUIRE="redis, postgres")
-    assert run.returncode == 1
-    assert re.search(r"1 passed, 1 skipped, .*1 error", run.stdout)
-    assert "redis is required (TTS_TEST_REQUIRE), but no redis-server" in run.stdout
-
-
-def test_service_that_is_here_is_used(tmp_path: Path) -> None:
-    (tmp_path / "redis-server").write_text("#!/bin/sh\n")
-    (tmp_path / "redis-server").chmod(0o755)
-    run = run_sample(tmp_path, TTS_TEST_REQUIRE="redis")
-    assert "2 passed, 1 skipped" in run.stdout
-
-
-def test_misspelt_requirement_stops_the_run(tmp_path: Path) -> None:
-    run = run_sample(tmp_path, TTS_TEST_REQUIRE="redis,postgers")
-    assert run.returncode == 4
-    assert "postgers is none of redis, postgres, browser" in run.stderr
+    assert json.loads(ended.stdout) == [0, 1, 0, 4], skipped
+    assert "1 passed, 2 skipped" in skipped
+    assert "= left out =" in skipped
+    assert "1 x redis: no redis-server program was found" in skipped
+    assert "1 x checkpoint: TTS_TEST_CHECKPOINT names no checkpoint" in skipped
+    assert re.search(r"1 passed, 1 skipped, .*1 error", required)
+    assert "redis is required (TTS_TEST_REQUIRE), but no redis-server" in required
+    assert "2 passed, 1 skipped" in used
+    assert "postgers is none of redis, postgres, browser" in misspelt
 
 
 def test_unreachable_postgres_is_told_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +122,7 @@ def test_postgres_database_of_a_test_is_empty_and_its_own(postgres_url: str) -> 
 
 
 def test_environment_of_a_started_process_has_no_setting_from_outside(
-    clean_env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    clean_env: dict[str, str],
 ) -> None:
     ours = {name for name in clean_env if name.startswith("TTS_")}
     assert ours == {"TTS_DATA_DIR", "TTS_ENV_FILE"}

@@ -8,6 +8,7 @@ from django.contrib import admin, messages
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, User
+from django.core.exceptions import ValidationError
 from django.db.models import Model, QuerySet
 from django.forms import BaseModelForm, ModelForm, MultipleChoiceField
 from django.http import HttpRequest
@@ -17,8 +18,10 @@ from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
-from synth.accounts.keys import create_key, revoke_key
-from synth.models import ApiKey, default_scopes
+from synth.accounts.keys import ScopeError, check_scopes, create_key, revoke_key
+from synth.accounts.sign_in import reset_second_factor
+from synth.models import ApiKey, AuditEntry, default_scopes
+from ttsweb.counted import counted
 from ttsweb.pages.admin_base import NounAdmin, column, row_action
 from ttsweb.rights import LIMITS
 
@@ -45,6 +48,16 @@ class UserAdmin(WithoutLinksMixin, DjangoUserAdmin, ModelAdmin):  # type: ignore
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
     filter_horizontal = ()  # Django's two lists side by side are not for a screen reader or a phone
+    actions = ("reset_second_factors",)
+
+    @admin.action(description="Reset the second step of the log-in", permissions=["change"])
+    def reset_second_factors(self, request: HttpRequest, users: QuerySet[User]) -> None:
+        """Let users log in by password alone, such as who has lost the phone."""
+        if not request.user.is_superuser:
+            users = users.filter(is_superuser=False)
+        count = sum(map(reset_second_factor, users))
+        sentence = f"{counted(count, 'user')}: the log-in asks for the password alone."
+        self.message_user(request, sentence)
 
 
 @admin.register(Group)
@@ -64,6 +77,16 @@ class ApiKeyForm(ModelForm):  # type: ignore[type-arg]  # takes none at run time
         model = ApiKey
         fields = ("name", "user", "expires_at", "scopes", *LIMITS)
         help_texts = {"expires_at": "In UTC. Empty: the key does not expire."}  # noqa: RUF012  # Django reads it
+
+    def clean_scopes(self) -> list[str]:
+        """Return scopes that the key may have; the field of the user comes first."""
+        chosen: list[str] = self.cleaned_data["scopes"]
+        user = self.cleaned_data.get("user") or getattr(self.instance, "user", None)
+        try:
+            check_scopes(chosen, user)
+        except ScopeError as error:
+            raise ValidationError(str(error)) from error
+        return chosen
 
 
 def _state(key: ApiKey) -> str:
@@ -139,6 +162,34 @@ class ApiKeyAdmin(NounAdmin):
             key,
         )
         self.message_user(request, text, messages.WARNING)
+
+
+@admin.register(AuditEntry)
+class AuditEntryAdmin(NounAdmin):
+    """Who changed what; nothing can be changed here."""
+
+    list_display = (
+        "created_at", "username", "key_prefix", "method", "route", "shown_ids", "address", "result",
+    )  # fmt: skip
+    list_filter = ("method", "status")
+    list_per_page = 50
+    show_full_result_count = False
+    date_hierarchy = "created_at"
+    search_fields = ("username", "key_prefix", "route", "address")
+    search_help_text = "User, key, route or address"
+    fields = (
+        "created_at",
+        ("username", "key_prefix"),
+        ("method", "route"),
+        "shown_ids",
+        "address",
+        "result",
+    )
+
+    shown_ids = column(
+        "ids", lambda row: ", ".join(f"{name} {one}" for name, one in row.ids.items()) or "-"
+    )
+    result = column("status", lambda row: row.status, "status")
 
 
 def _without_links(listed: list[Any]) -> list[Any]:

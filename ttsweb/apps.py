@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.apps import AppConfig, apps
 from django.conf import settings
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 
 from ttsweb.private_files import keep_files_private, mend_modes
+
+# The server's side of it: rows that a host had locked, which is gone, are free again.
+_PATIENCE = (
+    "SET idle_in_transaction_session_timeout = '60s'; SET tcp_keepalives_idle = 15;"
+    "SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3; SET tcp_user_timeout = 30000"
+)
+
+
+def _set_patience(connection: BaseDatabaseWrapper, **named: Any) -> None:
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute(_PATIENCE)
 
 
 class TtswebConfig(AppConfig):
@@ -13,6 +29,7 @@ class TtswebConfig(AppConfig):
 
     def ready(self) -> None:
         keep_files_private()
+        connection_created.connect(_set_patience)
         mend_modes(settings.DATA_DIR, settings.STORAGE_DIR)
         from workers import celery  # noqa: F401
 

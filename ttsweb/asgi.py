@@ -13,15 +13,20 @@ django.setup()  # what follows imports models
 # ruff: noqa: E402
 from synth.api.jobs.event_streams import EventStreams
 from synth.api.jobs.wait import JobWait
+from synth.dialects.sockets.sessions import SpeechSockets
+from synth.dialects.speech_wait import SpeechWait
 from synth.live.streams import LivePlayer, LiveStreams
 from synth.live.watcher import LiveWatcher
-from synth.openai.speech_wait import SpeechWait
+from synth.telemetry import start as start_telemetry
 from ttsweb.http.body_limit import BodyLimit, get_asgi_application
+from ttsweb.http.cors import CorsHeaders
+from ttsweb.http.headers import StrictTransport
 
 # Of one web process. A request that is held costs about 30 kB there; one more is answered at once.
 MAX_WAITERS = 200
 MAX_EVENT_STREAMS = 200  # each polls the database; one more is refused
 
+start_telemetry("ttsweb-web")
 _django = get_asgi_application()
 _waiting = JobWait(_django, max_waiters=MAX_WAITERS)
 _player = LivePlayer(
@@ -31,4 +36,6 @@ _player = LivePlayer(
 _speaking = SpeechWait(_waiting, _player)
 _streaming = EventStreams(_speaking, max_streams=MAX_EVENT_STREAMS)
 _live = LiveStreams(_streaming, _player, start_seconds=settings.LIVE_START_SECONDS)
-application = BodyLimit(_live, max_bytes=settings.MAX_BODY_BYTES)
+_sockets = SpeechSockets(_live, _django, _player, max_sessions=settings.MAX_LIVE_STREAMS)
+_limited = BodyLimit(_sockets, max_bytes=settings.MAX_BODY_BYTES)
+application = StrictTransport(CorsHeaders(_limited), seconds=settings.SECURE_HSTS_SECONDS)

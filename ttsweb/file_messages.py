@@ -11,11 +11,9 @@ from kombu.exceptions import ChannelError
 from kombu.transport import filesystem
 from kombu.utils.json import dumps
 
-_PARTIAL = ".partial"  # no queue has messages of this name
-
 
 class Channel(filesystem.Channel):
-    """Make each message under another name and give it its own name when it is complete.
+    """Kombu's queue of messages as files, each of which gets its own name when it is complete.
 
     Kombu opens the file under its name, locks it and writes: a reader that looks in between finds
     it empty, and its worker then loses the connection.
@@ -24,7 +22,7 @@ class Channel(filesystem.Channel):
     def _put(self, queue: str, message: Any, **_: Any) -> None:  # type: ignore[override]
         name = f"{round(time.monotonic() * 1000)}_{uuid.uuid4()}.{queue}.msg"
         path = Path(self.data_folder_out, name)
-        partial = path.with_name(f"{name}{_PARTIAL}")
+        partial = path.with_name(f"{name}.partial")  # no queue has messages of this name
         try:
             partial.write_bytes(dumps(message).encode())
             partial.replace(path)
@@ -33,6 +31,4 @@ class Channel(filesystem.Channel):
 
 
 class Transport(filesystem.Transport):
-    """Kombu's, with the channel above."""
-
     Channel = Channel

@@ -29,6 +29,17 @@ WORKER_LOST_MESSAGE = (
 )
 
 
+def database_now() -> dt.datetime:
+    """Return the clock of all leases: the database server's, or this host's on SQLite."""
+    if connection.vendor != "postgresql":
+        return timezone.now()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        row = cursor.fetchone()
+    moment: dt.datetime = row[0]
+    return moment
+
+
 class LeasedRows(QuerySet[Row]):
     """Rows that are claimed: an UPDATE of them states its condition on the row itself."""
 
@@ -64,7 +75,8 @@ class LeasedModel(models.Model):
     attempts = models.PositiveSmallIntegerField(default=0)
     # How often a worker ended while it held this: see `settle_lost`.
     losses = models.PositiveSmallIntegerField(default=0)
-    not_before = models.DateTimeField(default=timezone.now)
+    # By the clock that claims compare it with: another host's may be ahead, and the row would wait.
+    not_before = models.DateTimeField(default=database_now)
     # When a message for this row was last sent; the sweep sends again what stays unclaimed.
     sent_at = models.DateTimeField(null=True, blank=True)
 
@@ -74,7 +86,7 @@ class LeasedModel(models.Model):
         abstract = True
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Claim:
     """A held row: its primary key and the token that fences writes to it."""
 
@@ -82,15 +94,7 @@ class Claim:
     token: uuid.UUID
 
 
-def database_now() -> dt.datetime:
-    """Return the clock of all leases: the database server's, or this host's on SQLite."""
-    if connection.vendor != "postgresql":
-        return timezone.now()
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        row = cursor.fetchone()
-    moment: dt.datetime = row[0]
-    return moment
+AnyClaim = TypeVar("AnyClaim", bound=Claim)
 
 
 def claimable(model: type[Leased]) -> QuerySet[Leased]:
@@ -100,18 +104,21 @@ def claimable(model: type[Leased]) -> QuerySet[Leased]:
     return rows.order_by()
 
 
-def claim(rows: QuerySet[Leased], pks: Sequence[Any], *, worker: str) -> list[Claim]:
+def claim(
+    rows: QuerySet[Leased], pks: Sequence[Any], *, worker: str, token: uuid.UUID | None = None
+) -> list[Claim]:
     """Claim those of the rows that are still free, in one step; of many callers one gets each.
 
     They share a token, and each may be lost alone.
 
     Args:
         rows: a queryset whose filter is the whole condition beside the primary keys.
+        token: that of the claims; None makes one.
 
     Returns:
         The claims, in the order of `pks`.
     """
-    model, token = rows.model, uuid.uuid4()
+    model, token = rows.model, token or uuid.uuid4()
     free = rows.order_by().filter(pk__in=pks)
     with transaction.atomic():
         if len(pks) > 1 and connection.features.has_select_for_update_skip_locked:

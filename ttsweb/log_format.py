@@ -10,6 +10,19 @@ import logging
 log_context: contextvars.ContextVar[str] = contextvars.ContextVar("log_context", default="")
 
 
+class RouteFilter(logging.Filter):
+    """Tell requests by their routes: in an address may stand whatever somebody has put there."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        request = getattr(record, "request", None)
+        path = getattr(request, "path", None)
+        if path and isinstance(record.args, tuple):
+            match = getattr(request, "resolver_match", None)
+            route = f"/{match.route}" if match is not None else "an unknown address"
+            record.args = tuple(route if one == path else one for one in record.args)
+        return True
+
+
 class LineFormatter(logging.Formatter):
     def __init__(self, form: str = "text") -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s%(context)s: %(message)s")

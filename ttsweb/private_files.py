@@ -42,17 +42,14 @@ def users_umask() -> Iterator[None]:
         os.umask(before)
 
 
-def mend_modes(data_dir: Path, storage_dir: Path) -> int:
+def mend_modes(data_dir: Path, storage_dir: Path | None) -> int:
     """Take others' rights from what an earlier version has left; return how many paths changed.
 
     A folder is changed after all that is in it, and one that is private already is not looked
     into, so that this costs nothing at later starts and goes on where it was cut off.
     """
-    changed = 0
-    for pattern in _OWN:
-        for path in data_dir.glob(pattern):
-            changed += _mend(path)
-    changed += _mend(storage_dir)
+    own = [path for pattern in _OWN for path in data_dir.glob(pattern)]
+    changed = sum(_mend(path) for path in (*own, *filter(None, (storage_dir,))))
     if not _is_shared(data_dir):
         changed += _take_rights(data_dir)
     if changed:
@@ -66,8 +63,7 @@ def _mend(path: Path) -> int:
     changed = 0
     if path.is_dir() and not _is_shared(path):
         for folder, folders, files in os.walk(path, topdown=False):
-            for name in (*files, *folders):
-                changed += _take_rights(Path(folder, name))
+            changed += sum(_take_rights(Path(folder, name)) for name in (*files, *folders))
     return changed + _take_rights(path)
 
 

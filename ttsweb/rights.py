@@ -1,11 +1,12 @@
 """Name what an API key may do and what limits it, for models and the command line alike."""
 
-READ, VOICES, JOBS, ADMIN = "read", "voices", "jobs", "admin"
+READ, VOICES, JOBS, ADMIN, WORKER = "read", "voices", "jobs", "admin", "worker"
 SCOPES = {
     READ: "read what the user sees",
     VOICES: "create, change and delete voices",
     JOBS: "create, cancel, retry and delete jobs",
     ADMIN: "see the jobs of all users, if the user is a superuser",
+    WORKER: "work for this site over HTTPS and nothing else, if the user is staff",
 }
 DEFAULT_SCOPES = (READ, VOICES, JOBS)
 LIMITS = {

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from ttsweb.configuration.builders import (
     broker_settings,
+    cors_origins,
     database_settings,
     logging_settings,
+    login_header,
+    mail_server,
+    openid_provider,
     read_or_make_secret_key,
+    storage_settings,
     transcriber_name,
     trusted_origins,
-    voice_aliases,
 )
 from ttsweb.configuration.env import (
     PROJECT_DIR,
@@ -36,12 +40,18 @@ DATA_DIR = env_path(
     default=BASE_DIR / "data",
     help="Folder for the embedded database, queue, secret key and rendered files.",
 )
-STORAGE_DIR = env_path(
-    "TTS_STORAGE_DIR",
-    default=DATA_DIR / "storage",
-    default_text="`TTS_DATA_DIR`/storage",
-    help="Folder of clips, codes and audio; all web processes and workers must use the same one.",
-)
+STORAGE_DIR, _storage = storage_settings(
+    env_str(
+        "TTS_STORAGE",
+        default="",
+        default_text="`TTS_DATA_DIR`/storage",
+        help="Where clips, codes and audio are, the same place for all web processes and workers: "
+        "a folder, or a bucket as s3://bucket/prefix?endpoint=https://host:port&region=NAME&"
+        "signed_urls=true, of which all behind the bucket may be left out. Credentials come from "
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or wherever else boto3 finds them.",
+    ),
+    data_dir=DATA_DIR,
+)  # the folder is None where it is a bucket
 DATABASE_URL = env_url(
     "TTS_DATABASE_URL",
     schemes=("postgresql", "postgres", "sqlite"),
@@ -94,21 +104,38 @@ ALLOWED_HOSTS = env_list(
 BEHIND_HTTPS_PROXY = env_bool(
     "TTS_BEHIND_HTTPS_PROXY",
     default=False,
-    help="Trust X-Forwarded-Proto, send cookies over HTTPS only, and accept forms of pages at "
+    help="Trust X-Forwarded-Proto and the last address of X-Forwarded-For, send cookies over HTTPS "
+    "only, tell browsers to use nothing but HTTPS for a year, and accept forms of pages at "
     "https:// and a name in `TTS_ALLOWED_HOSTS`.",
+)
+OIDC = openid_provider(
+    env_secret(
+        "TTS_OIDC_URL",
+        help="OpenID Connect provider that people may sign in with, after `./tts install oidc`, "
+        "such as https://client-id:client-secret@issuer.example/realms/x.",
+    )
+)
+LOGIN_HEADER = login_header(
+    env_str(
+        "TTS_LOGIN_HEADER",
+        default="",
+        default_text="none",
+        help="Header in which a reverse proxy names the user who has signed in there, with the "
+        "proxies' addresses, such as X-Remote-User@127.0.0.1,10.0.0.5. It is refused from others.",
+    )
+)
+SMTP = mail_server(
+    env_secret(
+        "TTS_SMTP_URL",
+        help="Server for e-mail notices, which users ask for, such as "
+        "smtp://user:password@mail.example.org:587/?from=tts@example.org, or smtps://.",
+    )
 )
 LOG_FORMAT = env_str(
     "TTS_LOG_FORMAT", default="text", choices=("text", "json"), help="Format of a log line."
 )
 
 # --- limits -----------------------------------------------------------------------------------
-MAX_CLIP_BYTES = env_int(
-    "TTS_MAX_CLIP_BYTES",
-    default=25_000_000,
-    low=1_000,
-    high=200_000_000,
-    help="Largest reference clip that can be uploaded, in bytes.",
-)
 MAX_BOOK_BYTES = env_int(
     "TTS_MAX_BOOK_BYTES",
     default=100_000_000,
@@ -155,18 +182,27 @@ RETENTION_DAYS = env_float(
 )
 
 # --- calls as OpenAI's API has them ---------------------------------------------------------------
-OPENAI_VOICE_ALIASES = voice_aliases(
-    env_list(
-        "TTS_OPENAI_VOICE_ALIASES",
-        default=[],
-        help="Other names of voices in calls of /v1, such as alloy=Ada,nova=Grace; a voice with "
-        "this very name takes precedence.",
-    )
-)
 OPENAI_PUBLIC_VOICES = env_bool(
     "TTS_OPENAI_PUBLIC_VOICES",
     default=False,
-    help="Answer GET /v1/audio/voices without a key, as some clients send none.",
+    help="Answer GET /v1/models, /v1/audio/models and /v1/audio/voices without a key, as some "
+    "clients send none. The voices are then those that every user may speak with.",
+)
+OPENAI_STRICT = env_bool(
+    "TTS_OPENAI_STRICT",
+    default=False,
+    help="Refuse calls of /v1 that the model cannot do in full: unknown fields, `instructions`, "
+    "names of other models, and names such as `alloy` that no voice has. Otherwise they are "
+    "answered, and headers say what was ignored.",
+)
+CORS_ORIGINS = cors_origins(
+    env_list(
+        "TTS_CORS_ORIGINS",
+        default=[],
+        help="Origins whose pages may call the API from a browser, such as "
+        "https://chat.example.org; `*` allows all. Cookies are never accepted from them, so each "
+        "call needs a key.",
+    )
 )
 
 # --- engine (read by workers) -----------------------------------------------------------------
@@ -231,9 +267,19 @@ TRANSCRIBER = transcriber_name(
         "TTS_TRANSCRIBER",
         default="",
         default_text="none",
-        help="Factory of a transcriber that checks each take, as package.module:factory; none is "
-        "included.",
+        help="Transcriber that proposes the transcripts of clips and checks each take: "
+        "`pocketsphinx` (English, after `./tts install asr`), or a factory as "
+        "package.module:factory. Web processes and workers need the same value.",
     )
+)
+IDLE_UNLOAD_SECONDS = env_float(
+    "TTS_IDLE_UNLOAD_SECONDS",
+    default=0.0,
+    low=0.0,
+    high=604_800.0,
+    default_text="0 (never)",
+    help="Seconds without work after which a worker takes the model from its device; the worker "
+    "stays, and loads the model for the next work.",
 )
 WORKER_NAME = env_str(
     "TTS_WORKER_NAME",
@@ -245,6 +291,7 @@ WORKER_NAME = env_str(
 )
 
 # --- what no variable changes; a settings module of one's own may, as with Django's settings ------
+MAX_CLIP_BYTES = 25_000_000  # of a reference clip: a minute in 24 bits, stereo, takes 17 million
 MAX_CLIPS_PER_VOICE = 8  # in one version of a voice; all of them are in each prompt
 MAX_TEXT_CHARS = 200_000  # of one job: about four hours of speech; longer texts are books
 MAX_BATCH_ITEMS = 10_000  # of one batch, whose request is read as a whole
@@ -267,10 +314,7 @@ SWEEP_SECONDS = min(15.0, LEASE_SECONDS / 4)
 RESEND_SECONDS = LEASE_SECONDS
 DATABASES = {"default": database_settings(DATABASE_URL, data_dir=DATA_DIR)}
 STORAGES = {
-    "default": {
-        "BACKEND": "ttsweb.storage.AtomicFileSystemStorage",
-        "OPTIONS": {"location": STORAGE_DIR},
-    },
+    "default": _storage,
     # The plain backend when developing and testing: hashed names need `collectstatic` first.
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
 }
@@ -288,7 +332,15 @@ MAX_BODY_BYTES = max(
 )
 LOGGING = logging_settings(form=LOG_FORMAT)
 CSRF_TRUSTED_ORIGINS = trusted_origins(ALLOWED_HOSTS) if BEHIND_HTTPS_PROXY else []
+CORS_ALLOWED_ORIGINS = [origin for origin in CORS_ORIGINS if origin != "*"]
+CORS_ALLOW_ALL_ORIGINS = "*" in CORS_ORIGINS
+# Where nobody is let in, nothing answers a preflight, as if this were not here.
+CORS_URLS_REGEX = CORS_PATHS if CORS_ORIGINS else "(?!)"  # noqa: F405  # of the library's settings
+AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend"]
+if OIDC is not None:
+    AUTHENTICATION_BACKENDS.append("ttsweb.pages.oidc.ProviderBackend")
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_HTTPS_PROXY
+SECURE_HSTS_SECONDS = HSTS_SECONDS if BEHIND_HTTPS_PROXY else 0  # noqa: F405  # of the library's
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_HTTPS_PROXY else None
 CELERY = broker_settings(REDIS_URL, data_dir=DATA_DIR)
 

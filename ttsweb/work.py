@@ -41,6 +41,9 @@ class Kind(enum.Enum):
     """
 
     VERSION = "version", "clips", "voices.VoiceVersion", "workers.encode_voice_version", ENCODE
+    TRANSCRIPT = (
+        "transcript", "transcripts", "voices.Transcript", "workers.propose_transcript", ENCODE
+    )  # fmt: skip
     CODES = "codes", "codes", "voices.ClipCodes", "", ENCODE  # held within a version
     SEGMENT = "segment", "segments", "synth.Segment", "workers.render_segments", RENDER
     EXPORT = "export", "exports", "synth.Export", "workers.assemble", CPU

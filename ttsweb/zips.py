@@ -168,9 +168,8 @@ def _end_64(source: IO[bytes], end_at: int) -> tuple[int, int, int] | None:
     source.seek(place)
     record = source.read(_END_64.size)
     if not record.startswith(b"PK\6\6"):
-        raise ZipRefusedError(
-            "damaged", "has a 64-bit directory that is not at its stated position"
-        )
+        sentence = "has a 64-bit directory that is not at its stated position"
+        raise ZipRefusedError("damaged", sentence)
     fields = _END_64.unpack(record)
     return fields[7], fields[8], place
 

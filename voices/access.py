@@ -59,7 +59,7 @@ def find_voice(user: AbstractBaseUser | None, wanted: str) -> Voice:
     Raises:
         SubmitRejectedError: voice_not_found, voice_ambiguous_name.
     """
-    voices = visible_voices(user) if user else Voice.objects.filter(deleted_at__isnull=True)
+    voices = _usable_voices(user)
     try:
         found = voices.filter(pk=uuid.UUID(wanted)).first()
     except ValueError:
@@ -76,11 +76,10 @@ def find_voice(user: AbstractBaseUser | None, wanted: str) -> Voice:
         if len(fitting) == 1:
             return fitting[0]
         if fitting:
-            raise SubmitRejectedError(
+            raise _refused(
                 "voice_ambiguous_name",
                 f"Several voices that you may use are named {wanted!r}; give the id of the "
                 "one that you want.",
-                attr="voice",
             )
     raise _voice_not_found()
 
@@ -95,17 +94,15 @@ def speaking_version(voice: Voice) -> VoiceVersion:
         raise _consent_withdrawn(voice)
     version = voice.current_version
     if version is not None and version.status == VoiceVersion.Status.FAILED:
-        raise SubmitRejectedError(
+        raise _refused(
             "voice_failed",
             f"The voice {voice.name!r} could not be encoded: {version.error_message} Use "
             "another voice, or correct this one.",
-            attr="voice",
         )
     if version is None or version.encoded_at is None:
-        raise SubmitRejectedError(
+        raise _refused(
             "voice_not_ready",
             f"The voice {voice.name!r} is not encoded yet; try again after `Retry-After` seconds.",
-            attr="voice",
             retry_after=POLL_SECONDS,
         )
     return version
@@ -124,26 +121,29 @@ def note_use(version: VoiceVersion, user: AbstractBaseUser | None) -> None:
         SubmitRejectedError: voice_not_found, it was deleted or made private meanwhile;
             consent_withdrawn.
     """
-    visible = visible_voices(user) if user else Voice.objects.filter(deleted_at__isnull=True)
-    speaking = visible.filter(pk=str(version.voice_id))
+    speaking = _usable_voices(user).filter(pk=str(version.voice_id))
     if speaking.filter(consent_withdrawn_at__isnull=True).update(last_used_at=timezone.now()):
         return
     voice = speaking.first()
     raise _consent_withdrawn(voice) if voice is not None else _voice_not_found()
 
 
+def _usable_voices(user: AbstractBaseUser | None) -> QuerySet[Voice]:
+    return visible_voices(user) if user else Voice.objects.filter(deleted_at__isnull=True)
+
+
+def _refused(code: str, message: str, retry_after: int | None = None) -> SubmitRejectedError:
+    return SubmitRejectedError(code, message, attr="voice", retry_after=retry_after)
+
+
 def _consent_withdrawn(voice: Voice) -> SubmitRejectedError:
-    return SubmitRejectedError(
-        "consent_withdrawn",
-        f"The consent to use the voice {voice.name!r} was withdrawn; use another voice.",
-        attr="voice",
-    )
+    sentence = f"The consent to use the voice {voice.name!r} was withdrawn; use another voice."
+    return _refused("consent_withdrawn", sentence)
 
 
 def _voice_not_found() -> SubmitRejectedError:
-    return SubmitRejectedError(
+    return _refused(
         "voice_not_found",
         "There is no voice with this id or name, or you may not use it; look at the list "
         "of voices.",
-        attr="voice",
     )

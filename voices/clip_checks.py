@@ -56,12 +56,11 @@ def check_clip(content: bytes) -> str:
 
 
 def too_large() -> ClipRejectedError:
-    """Return the error for a clip above `TTS_MAX_CLIP_BYTES`."""
+    """Return the error for a clip above MAX_CLIP_BYTES."""
     megabytes = settings.MAX_CLIP_BYTES / 1_000_000
     return ClipRejectedError(
         "clip_too_large",
-        f"The clip is larger than {megabytes:g} MB (TTS_MAX_CLIP_BYTES); cut it to 3 to 30 "
-        "seconds of speech.",
+        f"The clip is larger than {megabytes:g} MB; cut it to 3 to 30 seconds of speech.",
     )
 
 
@@ -82,9 +81,10 @@ def check_transcript(text: str) -> str:
             "plain text.",
         )
     if not cleaned:
-        raise ClipRejectedError(
-            "transcript_required", "Each clip needs a transcript: the words that are spoken in it."
-        )
+        sentence = "Each clip needs a transcript: the words that are spoken in it."
+        if settings.TRANSCRIBER:
+            sentence += " The transcriber can propose them: POST /api/v1/transcripts."
+        raise ClipRejectedError("transcript_required", sentence)
     if len(cleaned) > MAX_TRANSCRIPT_CHARS:
         raise ClipRejectedError(
             "transcript_too_long",
@@ -173,7 +173,7 @@ def _frame_at(content: bytes, at: int) -> tuple[int, int, int] | None:
 
 
 class ClipLimitHandler(LimitHandler):
-    """Refuse files above `TTS_MAX_CLIP_BYTES`, wherever an upload has no limit of its own."""
+    """Refuse files above MAX_CLIP_BYTES, wherever an upload has no limit of its own."""
 
     code = "clip_too_large"
 

@@ -190,6 +190,43 @@ class ClipCodes(LeasedModel):
         return f"{self.clip} in {self.codec_fingerprint[:12]}"
 
 
+class Transcript(LeasedModel):
+    """A clip whose words a transcriber proposes, for a person to correct.
+
+    No voice knows of it: the corrected words are sent with the clip. The clip's bytes go when the
+    proposal is there, and the row soon after it.
+    """
+
+    HELD = "transcribing"
+
+    class Status(models.TextChoices):
+        QUEUED = "queued"
+        TRANSCRIBING = "transcribing"
+        DONE = "done"
+        FAILED = "failed"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="transcripts"
+    )
+    status = models.CharField(max_length=12, choices=Status, default=Status.QUEUED)
+    language = models.CharField(max_length=MAX_LANGUAGE_CHARS, blank=True, default="")
+    original_key = models.CharField(max_length=300, blank=True, default="")
+    container = models.CharField(max_length=20)
+    text = models.TextField(blank=True, default="")
+    error_code = models.CharField(max_length=60, blank=True, default="")
+    error_message = models.TextField(blank=True, default="")
+    created_at = models.DateTimeField(auto_now_add=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("-created_at",)
+        indexes = (models.Index(fields=("status", "not_before"), name="transcript_queue"),)
+
+    def __str__(self) -> str:
+        return str(self.pk)
+
+
 class CacheEviction(models.Model):
     """Tell every worker to drop a clip's codes from memory; each reads the rows it has not seen."""
 
@@ -208,3 +245,17 @@ class CodesCounter(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name}={self.value}"
+
+
+class VoiceAlias(models.Model):
+    """Another name of a voice in the calls of other services' clients, such as `alloy`."""
+
+    name = models.CharField(max_length=100, primary_key=True)  # in lower case
+    voice = models.ForeignKey(Voice, on_delete=models.CASCADE, related_name="aliases")
+
+    class Meta:
+        ordering = ("name",)
+        verbose_name = "voice name"
+
+    def __str__(self) -> str:
+        return f"{self.name} = {self.voice}"

@@ -43,29 +43,24 @@ def store_clip(content: bytes, *, container: str, tenant: str = "") -> StoredCli
         OSError: the storage cannot be written; no row is made.
     """
     fingerprint = hashlib.sha256(content).hexdigest()
-    found = StoredClip.objects.filter(fingerprint=fingerprint, tenant=tenant).first()
+    same = {"fingerprint": fingerprint, "tenant": tenant}
+    found = StoredClip.objects.filter(**same).first()
     if found is not None and found.original_key:
         return found
     key = default_storage.save(
         f"clips/{fingerprint}/{uuid.uuid4().hex}.{container}", ContentFile(content)
     )
+    about = {"original_key": key, "container": container}
     if found is not None:  # only its codes are left, of jobs that have ended
-        rows = StoredClip.objects.filter(pk=found.pk, original_key="")
-        if not rows.update(original_key=key, container=container):
+        if not StoredClip.objects.filter(pk=found.pk, original_key="").update(**about):
             delete_objects([key])
-        return StoredClip.objects.get(fingerprint=fingerprint, tenant=tenant)
+        return StoredClip.objects.get(**same)
     try:
         with transaction.atomic():
-            return StoredClip.objects.create(
-                fingerprint=fingerprint,
-                tenant=tenant,
-                original_key=key,
-                container=container,
-                size_bytes=len(content),
-            )
+            return StoredClip.objects.create(**same, **about, size_bytes=len(content))
     except IntegrityError:  # another request stored the same bytes meanwhile: use that row
         delete_objects([key])
-        return StoredClip.objects.get(fingerprint=fingerprint, tenant=tenant)
+        return StoredClip.objects.get(**same)
 
 
 def collect_clips(clip_ids: Iterable[uuid.UUID]) -> None:

@@ -12,7 +12,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from voices.models import CacheEviction, ReferenceClip, Voice, VoiceVersion
+from voices.models import CacheEviction, ReferenceClip, Voice, VoiceAlias, VoiceVersion
 from voices.objects import collect_clips
 from voices.signals import voice_silenced
 from voices.transitions import stop_encoding
@@ -35,18 +35,16 @@ def delete_voice(voice: Voice) -> bool:
         stop_encoding(versions)
         evict_voice(voice)
         drop_references(versions)
+        VoiceAlias.objects.filter(voice=voice).delete()
     return True
 
 
 def evict_voice(voice: Voice) -> None:
     """Have every worker drop the codes of all clips of a voice from memory."""
-    fingerprints = (
-        ReferenceClip.objects.filter(version__voice=voice)
-        .values_list("stored__fingerprint", flat=True)
-        .distinct()
-    )
+    clips = ReferenceClip.objects.filter(version__voice=voice)
     CacheEviction.objects.bulk_create(
-        CacheEviction(clip_fingerprint=fingerprint) for fingerprint in fingerprints
+        CacheEviction(clip_fingerprint=fingerprint)
+        for fingerprint in clips.values_list("stored__fingerprint", flat=True).distinct()
     )
 
 

@@ -18,16 +18,22 @@ from django.utils import timezone
 from ttsweb.refusals import RefusedError
 from ttsweb.work import Kind, enqueue
 from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
-from voices.models import ReferenceClip, StoredClip, Voice, VoiceVersion
+from voices.models import StoredClip, Voice, VoiceVersion
 from voices.objects import collect_clips, store_clip, tenant_of
 from voices.removal import evict_voice
 from voices.signals import clips_stored, voice_silenced
 
 _NAME_CONSTRAINT = "voice_name_unique"
 _CHANGEABLE = {
-    "name", "description", "language", "shared", "cache_codes", "consent_statement", "archived",
+    "name",
+    "description",
+    "language",
+    "shared",
+    "cache_codes",
+    "consent_statement",
+    "archived",
     "consent_withdrawn",
-}  # fmt: skip
+}
 
 
 class VoiceNameTakenError(RefusedError):
@@ -215,13 +221,12 @@ def _store_clips(clips: Sequence[NewClip], tenant: str) -> Iterator[list[NewClip
 
 def _create_clips(version: VoiceVersion, clips: Sequence[NewClip]) -> None:
     """Make the version's clip rows; inside a transaction."""
+    most = settings.MAX_CLIPS_PER_VOICE
     if not clips:
         raise ClipRejectedError("clip_required", "A voice needs at least one clip; send one.")
-    if len(clips) > settings.MAX_CLIPS_PER_VOICE:
-        raise ClipRejectedError(
-            "too_many_clips",
-            f"There are {len(clips)} clips; at most {settings.MAX_CLIPS_PER_VOICE} are allowed.",
-        )
+    if len(clips) > most:
+        sentence = f"There are {len(clips)} clips; at most {most} are allowed."
+        raise ClipRejectedError("too_many_clips", sentence)
     stored = [clip.stored for clip in clips if clip.stored is not None]
     wanted = {row.pk for row in stored}
     # The lock keeps them: whoever collects unused clips waits for it and then sees our rows.
@@ -231,12 +236,8 @@ def _create_clips(version: VoiceVersion, clips: Sequence[NewClip]) -> None:
             "clip_gone", "The clip was removed at the same time; send it again."
         )
     for index, (clip, row) in enumerate(zip(clips, stored, strict=True)):
-        ReferenceClip.objects.create(
-            version=version,
-            index=index,
-            stored=row,
-            filename=clip.filename,
-            transcript=clip.transcript,
+        version.clips.create(
+            index=index, stored=row, filename=clip.filename, transcript=clip.transcript
         )
 
 
@@ -272,11 +273,8 @@ def _save(voice: Voice, *, update_fields: Sequence[str] | None = None) -> None:
         if _NAME_CONSTRAINT not in str(error):
             raise
         whose = "Another voice of yours" if voice.owner_id else "Another voice without an owner"
-        raise VoiceNameTakenError(
-            "voice_name_taken",
-            f"{whose} is named {voice.name!r}; choose another name.",
-            attr="name",
-        ) from error
+        sentence = f"{whose} is named {voice.name!r}; choose another name."
+        raise VoiceNameTakenError("voice_name_taken", sentence, attr="name") from error
 
 
 def _contents(clips: Sequence[NewClip]) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ Each step is one conditional UPDATE, fenced by the claim's token: a late worker 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,14 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from ttsweb import leases
 from ttsweb.leases import Claim
 from ttsweb.work import Kind, enqueue
-from voices.models import ClipCodes, CodesCounter, ReferenceClip, StoredClip, VoiceVersion
+from voices.models import (
+    ClipCodes,
+    CodesCounter,
+    ReferenceClip,
+    StoredClip,
+    Transcript,
+    VoiceVersion,
+)
 from voices.objects import delete_objects_on_commit
 from voices.signals import answers_to, uses_asked, version_ended
 
@@ -108,12 +115,18 @@ def request_encoding(version: VoiceVersion) -> bool:
     Returns False when the version is being encoded already.
     """
     with transaction.atomic():
-        moved = VoiceVersion.objects.filter(
-            pk=version.pk, status__in=(Status.READY, Status.FAILED)
-        ).update(status=Status.PENDING, **leases.untried())
+        moved = _reopen(version.pk, (Status.READY, Status.FAILED))
         if moved:
             drop_codes(ClipCodes.objects.filter(clip__uses__version=version))
-            enqueue(Kind.VERSION, [version.pk])
+    return moved
+
+
+def _reopen(version_id: uuid.UUID, states: Sequence[str]) -> bool:
+    """Move a version in one of the states to PENDING; call in a transaction."""
+    versions = VoiceVersion.objects.filter(pk=version_id, status__in=states)
+    moved = versions.update(status=Status.PENDING, **leases.untried())
+    if moved:
+        enqueue(Kind.VERSION, [version_id])
     return bool(moved)
 
 
@@ -127,12 +140,7 @@ def drop_codes(rows: QuerySet[ClipCodes]) -> None:
 def reopen_without_codes(version_id: uuid.UUID) -> bool:
     """Move READY -> PENDING because a clip's codes are gone; jobs wait for the new ones."""
     with transaction.atomic():
-        moved = VoiceVersion.objects.filter(pk=version_id, status=Status.READY).update(
-            status=Status.PENDING, **leases.untried()
-        )
-        if moved:
-            enqueue(Kind.VERSION, [version_id])
-    return bool(moved)
+        return _reopen(version_id, (Status.READY,))
 
 
 def reopen_stale_versions(codec_fingerprint: str) -> int:
@@ -154,12 +162,15 @@ def reopen_stale_versions(codec_fingerprint: str) -> int:
 
 
 def claim_codes(
-    clip: StoredClip, codec_fingerprint: str, *, worker: str
+    clip: StoredClip, codec_fingerprint: str, *, worker: str, token: uuid.UUID | None = None
 ) -> tuple[ClipCodes, uuid.UUID | None]:
     """Return the row of a clip's codes and, when the encoder must run here, a claim on that run.
 
     Three outcomes: `row.encoded_at` set (the codes exist), a token (run the encoder now), or
     neither (somebody else runs it: look again in a moment).
+
+    Args:
+        token: that of the claim, also where an earlier call with it won; None makes one.
     """
     try:
         with transaction.atomic():
@@ -168,7 +179,9 @@ def claim_codes(
         row = ClipCodes.objects.get(clip=clip, codec_fingerprint=codec_fingerprint)
     if row.encoded_at is not None:
         return row, None
-    claims = leases.claim(_unmade_codes(), [row.pk], worker=worker)
+    if token is not None and row.claim_token == token:
+        return row, token
+    claims = leases.claim(_unmade_codes(), [row.pk], worker=worker, token=token)
     return row, claims[0].token if claims else None
 
 
@@ -208,6 +221,36 @@ def adopt_codes(clip: StoredClip, codec_fingerprint: str, **made: Any) -> bool:
 def forget_codes(row: ClipCodes) -> None:
     """Forget codes whose object is gone, so that the next caller runs the encoder again."""
     ClipCodes.objects.filter(pk=row.pk, key=row.key).update(key="", encoded_at=None)
+
+
+def claimable_transcripts() -> QuerySet[Transcript]:
+    """Return the clips that wait for a transcriber now, oldest first."""
+    return leases.claimable(Transcript).order_by("created_at")
+
+
+def finish_transcript(claim: Claim, text: str) -> bool:
+    """Move TRANSCRIBING -> DONE with what was heard; False when the claim is no longer ours."""
+    state = Transcript.Status.DONE
+    return _end_transcript(claim, partial(leases.end, Transcript, claim, state, text=text))
+
+
+def fail_transcript(claim: Claim, *, code: str, message: str) -> bool:
+    """Move TRANSCRIBING -> FAILED with a code and a sentence; False when the claim is gone."""
+    return _end_transcript(
+        claim, partial(leases.fail, Transcript, claim, code=code, message=message)
+    )
+
+
+def _end_transcript(claim: Claim, end: Callable[[], bool]) -> bool:
+    """Take a step that ends the work at a clip, whose bytes then go."""
+    with transaction.atomic():
+        keys = Transcript.objects.filter(pk=claim.pk).values_list("original_key", flat=True)
+        found = [key for key in keys if key]
+        moved = end()
+        if moved:
+            Transcript.objects.filter(pk=claim.pk).update(original_key="")
+            delete_objects_on_commit(found)
+    return moved
 
 
 def count(name: str, amount: int) -> None:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from voices.api.portable_views import VoiceCodesImportView, VoiceExportView, VoiceImportView
-from voices.api.views import VoiceAudioView, VoicesView, VoiceView, encode_voice
+from voices.api import transcripts, views
 
 urlpatterns: list[URLPattern] = [
-    path("voices", VoicesView.as_view(), name="voices"),
-    path("voices/import", VoiceImportView.as_view(), name="voices-import"),
-    path("voices/import/codes", VoiceCodesImportView.as_view(), name="voices-import-codes"),
-    path("voices/<uuid:voice_id>", VoiceView.as_view(), name="voice"),
-    path("voices/<uuid:voice_id>/encode", encode_voice, name="voice-encode"),
-    path("voices/<uuid:voice_id>/audio", VoiceAudioView.as_view(), name="voice-audio"),
-    path("voices/<uuid:voice_id>/export", VoiceExportView.as_view(), name="voice-export"),
+    path("voices", views.VoicesView.as_view(), name="voices"),
+    path("voices/import", views.VoiceImportView.as_view(), name="voices-import"),
+    path("voices/import/codes", views.VoiceCodesImportView.as_view(), name="voices-import-codes"),
+    path("voices/<uuid:voice_id>", views.VoiceView.as_view(), name="voice"),
+    path("voices/<uuid:voice_id>/encode", views.encode_voice, name="voice-encode"),
+    path("voices/<uuid:voice_id>/audio", views.VoiceAudioView.as_view(), name="voice-audio"),
+    path("voices/<uuid:voice_id>/export", views.VoiceExportView.as_view(), name="voice-export"),
+    path("transcripts", transcripts.TranscriptsView.as_view(), name="voice-transcripts"),
+    path(
+        "transcripts/<uuid:transcript_id>",
+        transcripts.TranscriptView.as_view(),
+        name="voice-transcript",
+    ),
 ]

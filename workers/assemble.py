@@ -17,20 +17,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from django.core.files.storage import default_storage
 from django.db.models import Prefetch, QuerySet
 
+from synth.audio.writers import FileTooLongError
 from synth.formats import FORMATS
-from synth.made_file import MadeFile
 from synth.models import Batch, Export, RenderJob, Segment, Take
 from synth.transitions.batches import WITH_AUDIO, remake_items
 from synth.transitions.files import finish_exports
 from synth.transitions.jobs import UNFINISHED
 from synth.transitions.segments import reopen_segments
-from ttsweb.leases import Claim
-from ttsweb.storage import TEMPORARY_SUFFIX
+from ttsweb.storage import TEMPORARY_SUFFIX, MadeFile
 from ttsweb.work import Kind, enqueue
 from ttsweb.zips import fixed_entry
 from voices.objects import delete_objects
@@ -42,7 +40,6 @@ from workers.audio.joined_takes import (
     TakesChangedError,
 )
 from workers.audio.mastering import AudioOptions, ExportUnwantedError, make_file
-from workers.audio.writers import FileTooLongError
 from workers.book_files.book_audio import BookFileError
 from workers.books.files import is_mastered_by_chapters, make_book
 from workers.errors import retry_while_away, settle_error
@@ -52,7 +49,6 @@ from workers.process.worker_process import WorkerProcess
 logger = logging.getLogger(__name__)
 
 MAX_NAME_BYTES = 160  # of the 255 that file systems take
-MANIFEST_JSON, MANIFEST_CSV = "manifest.json", "manifest.csv"
 _UNSAFE = re.compile(r"[^\w.-]+")
 _OF_WINDOWS = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -73,22 +69,18 @@ class ManifestItem:
     error_message: str = ""
 
 
-class FileNames:
-    """Name files by `custom_id`s: no two alike, whatever the system thinks of a letter's case."""
+def name_of(item: RenderJob, taken: set[str]) -> str:
+    """Return the name of an item's file, by its `custom_id`, and add what it is compared by.
 
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-
-    def name(self, custom_id: str, index: int, extension: str) -> str:
-        """Return a file's name for the item at `index`, from 0."""
-        stem = safe_stem(custom_id)
-        name = f"{stem}.{extension}"
-        number = index + 1
-        while (compared := unicodedata.normalize("NFKC", name).casefold()) in self._taken:
-            name = f"{stem}-{number:05d}.{extension}"
-            number += 1
-        self._taken.add(compared)
-        return name
+    No two are alike, whatever the system thinks of a letter's case.
+    """
+    stem, extension = safe_stem(item.custom_id), FORMATS[item.format].extension
+    name, number = f"{stem}.{extension}", (item.item_index or 0) + 1
+    while (compared := unicodedata.normalize("NFKC", name).casefold()) in taken:
+        name = f"{stem}-{number:05d}.{extension}"
+        number += 1
+    taken.add(compared)
+    return name
 
 
 def safe_stem(custom_id: str) -> str:
@@ -101,14 +93,15 @@ def safe_stem(custom_id: str) -> str:
     return f"_{text}" if _OF_WINDOWS.fullmatch(text) else text
 
 
-def manifest_json(batch: dict[str, Any], items: Iterable[ManifestItem]) -> bytes:
+def manifest_json(batch: Batch, items: Iterable[ManifestItem]) -> bytes:
     """Return the manifest as JSON: what is said of the batch, and its items in their order."""
     rows = []
     for item in items:
         row = asdict(item)
         error = {"code": row.pop("error_code"), "message": row.pop("error_message")}
         rows.append({**row, "file": item.file or None, "error": error if error["code"] else None})
-    return json.dumps({**batch, "items": rows}, ensure_ascii=False, indent=1).encode()
+    found = {"batch": str(batch.pk), "created_at": batch.created_at.isoformat(), "items": rows}
+    return json.dumps(found, ensure_ascii=False, indent=1).encode()
 
 
 def manifest_csv(items: Iterable[ManifestItem]) -> bytes:
@@ -134,10 +127,6 @@ class ItemsLostError(Exception):
         self.batch_id, self.item_ids = batch_id, item_ids
 
 
-class ItemsOpenError(Exception):
-    """Items were opened again; the zip waits for them."""
-
-
 class _DamagedError(Exception):
     """A stored file is not what its row says."""
 
@@ -149,12 +138,13 @@ def zip_batch(path: Path, batch: Batch, *, is_unwanted: Callable[[], bool]) -> M
         is_unwanted: asked between the pieces; True ends the work.
 
     Raises:
-        ItemsOpenError, ItemsLostError, ExportUnwantedError.
+        PartsOpenError, ItemsLostError, ExportUnwantedError.
         OSError: the storage or the disk.
     """
     if batch.items.filter(status__in=UNFINISHED).exists():
-        raise ItemsOpenError
-    names, rows, seconds = FileNames(), [], 0.0
+        raise PartsOpenError
+    taken: set[str] = set()
+    rows, seconds = [], 0.0
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as target:
         for item, export in _items(batch):
             if is_unwanted():
@@ -162,7 +152,7 @@ def zip_batch(path: Path, batch: Batch, *, is_unwanted: Callable[[], bool]) -> M
             if export is None:
                 rows.append(_manifest_item(item))
                 continue
-            name = names.name(item.custom_id, item.item_index or 0, FORMATS[item.format].extension)
+            name = name_of(item, taken)
             try:
                 _copy(target, name, export, is_unwanted)
             except (FileNotFoundError, _DamagedError) as error:
@@ -177,11 +167,12 @@ def zip_batch(path: Path, batch: Batch, *, is_unwanted: Callable[[], bool]) -> M
                 raise ItemsLostError(batch.pk, [item.pk, *later]) from error
             rows.append(_manifest_item(item, export, name))
             seconds += export.duration_seconds
-        about = {"batch": str(batch.pk), "created_at": batch.created_at.isoformat()}
-        target.writestr(
-            fixed_entry(MANIFEST_JSON), manifest_json(about, rows), zipfile.ZIP_DEFLATED
-        )
-        target.writestr(fixed_entry(MANIFEST_CSV), manifest_csv(rows), zipfile.ZIP_DEFLATED)
+        manifests = {
+            "manifest.json": manifest_json(batch, rows),
+            "manifest.csv": manifest_csv(rows),
+        }
+        for name, content in manifests.items():
+            target.writestr(fixed_entry(name), content, zipfile.ZIP_DEFLATED)
     return MadeFile.of(path, duration_seconds=seconds)
 
 
@@ -232,8 +223,8 @@ OPEN_DELAY_SECONDS = 1.0
 URGENT_SECONDS, LOOK_SECONDS = 0.5, 0.02  # how long a file lets others pass; how often it looks
 
 
-class SegmentsOpenError(Exception):
-    """Segments were opened again; the file waits for them."""
+class PartsOpenError(Exception):
+    """Segments or items were opened again; the file waits for them."""
 
 
 def assemble(process: WorkerProcess, claims: Sequence[HeldClaim]) -> None:
@@ -241,8 +232,7 @@ def assemble(process: WorkerProcess, claims: Sequence[HeldClaim]) -> None:
 
     Short ones come together: their rows are read at once, and written in one transaction.
     """
-    files: dict[Claim, MadeFile] = {}
-    held = {claim.fence: claim for claim in claims}
+    files: dict[HeldClaim, MadeFile] = {}
     try:
         for claim, export, segments in _read(claims):
             let_urgent_pass(process, claim)
@@ -251,10 +241,10 @@ def assemble(process: WorkerProcess, claims: Sequence[HeldClaim]) -> None:
                     break  # the shutdown gives the rest back
                 if claim.is_lost:
                     continue
-                files[claim.fence] = _make(process, claim, export, segments)
+                files[claim] = _make(process, claim, export, segments)
             except Exception as error:  # noqa: BLE001
                 settle_error(process, claim, error, _settle_known)
-        _finish(process, files, held)
+        _finish(process, files)
     except Exception as error:  # noqa: BLE001
         for claim in claims:
             settle_error(process, claim, error, _settle_known)
@@ -273,9 +263,7 @@ def let_urgent_pass(process: WorkerProcess, claim: HeldClaim) -> None:
             return
 
 
-def _read(
-    claims: Sequence[HeldClaim],
-) -> Iterator[tuple[HeldClaim, Export, list[Segment] | None]]:
+def _read(claims: Sequence[HeldClaim]) -> Iterator[tuple[HeldClaim, Export, list[Segment] | None]]:
     """Yield each claim with its export and, of short texts that come together, the segments.
 
     That takes few queries for all of them.
@@ -302,7 +290,7 @@ def _make(
     """Make a file and bring it into the storage.
 
     Raises:
-        SegmentsOpenError: some are to be rendered first.
+        PartsOpenError: some are to be rendered first.
     """
     if export.batch is not None:
         make: Callable[..., MadeFile] = partial(zip_batch, batch=export.batch)
@@ -314,27 +302,26 @@ def _make(
         prefix="export-", suffix=TEMPORARY_SUFFIX, dir=process.scratch
     ) as folder:
         path = Path(folder) / f"export.{export.format}"
-        return make(path, is_unwanted=lambda: claim.is_lost).stored(path, export.format)
+        made = make(path, is_unwanted=lambda: claim.is_lost)
+        return retry_while_away(partial(made.stored, path, export.format))
 
 
-def _finish(
-    process: WorkerProcess, files: dict[Claim, MadeFile], held: dict[Claim, HeldClaim]
-) -> None:
+def _finish(process: WorkerProcess, files: dict[HeldClaim, MadeFile]) -> None:
     """Write that the files are there; one that cannot be written does not hold up the others."""
     if not files:
         return
     try:
         settled = retry_while_away(partial(finish_exports, files))
     except Exception as error:  # noqa: BLE001
-        if len(files) == 1:
-            settle_error(process, held[next(iter(files))], error, _settle_known)
-            return
-        for fence, file in files.items():
-            _finish(process, {fence: file}, held)
+        for claim, file in files.items():
+            if len(files) > 1:  # one of them may be at fault
+                _finish(process, {claim: file})
+            else:
+                settle_error(process, claim, error, _settle_known)
         return
-    seconds = sum(files[fence].duration_seconds for fence in settled)
+    seconds = sum(files[claim].duration_seconds for claim in settled)
     logger.info("files made: count=%d seconds=%.1f", len(settled), seconds)
-    delete_objects([file.key for fence, file in files.items() if fence not in settled])
+    delete_objects([file.key for claim, file in files.items() if claim not in settled])
 
 
 def _joining(
@@ -344,14 +331,14 @@ def _joining(
     rows: QuerySet[Segment] | list[Segment]
     if segments is None:
         if job.segments.filter(status__in=OPEN).exists():
-            raise SegmentsOpenError
+            raise PartsOpenError
         if job.kind != SPEECH and is_mastered_by_chapters(export):
             return partial(make_book, export=export, job=job)
         done = Segment.objects.filter(job=job.pk, status=Segment.Status.DONE)
         rows = done.select_related("take").order_by("chapter__index", "index")
     else:
         if any(segment.status in OPEN for segment in segments):
-            raise SegmentsOpenError
+            raise PartsOpenError
         rows = [segment for segment in segments if segment.status == Segment.Status.DONE]
     options = AudioOptions(export.format, job.sample_rate, job.bit_rate, job.loudness)
     return partial(make_file, takes=JoinedTakes(rows, speed=job.speed), options=options)
@@ -359,21 +346,19 @@ def _joining(
 
 def _settle_known(claim: HeldClaim, error: Exception) -> bool | None:
     if isinstance(error, TakeMissingError):
-        logger.warning(
-            "audio of takes is no longer stored, rendering again: segments=%s", error.segment_ids
-        )
+        lost = error.segment_ids
+        logger.warning("audio of takes is no longer stored, rendering again: segments=%s", lost)
         # A damaged object goes, or it would be used again.
-        takes = Take.objects.filter(segments__in=error.segment_ids)
+        takes = Take.objects.filter(segments__in=lost)
         delete_objects(list(takes.values_list("audio_key", flat=True)))
-        reopen_segments(error.segment_ids)
-        enqueue(Kind.SEGMENT, error.segment_ids)
+        reopen_segments(lost)
+        enqueue(Kind.SEGMENT, lost)
         return errors.wait(claim)
     if isinstance(error, ItemsLostError):
-        logger.warning(
-            "files of items are no longer stored, making them again: items=%s", error.item_ids
-        )
-        return bool(remake_items(error.batch_id, error.item_ids))
-    if isinstance(error, (SegmentsOpenError, ItemsOpenError, TakesChangedError)):
+        items = error.item_ids
+        logger.warning("files of items are no longer stored, making them again: items=%s", items)
+        return bool(remake_items(error.batch_id, items))
+    if isinstance(error, (PartsOpenError, TakesChangedError)):
         return errors.wait(claim, seconds=OPEN_DELAY_SECONDS)
     if isinstance(error, MixedRatesError):
         message = f"{error} Submit the job again, so that one model speaks the whole job."

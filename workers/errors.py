@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,16 +16,28 @@ from django.core.exceptions import ObjectDoesNotExist
 from django.db import connection
 
 from ttsweb import leases
-from ttsweb.leases import DATABASE_AWAY as DATABASE_AWAY
+from ttsweb.leases import DATABASE_AWAY
 from ttsweb.log_format import log_context
+from ttsweb.storage import StorageAwayError
 from workers.kinds import WORKS
 from workers.process.held_claims import HeldClaim, WorkUnwantedError
 
 if TYPE_CHECKING:
     from workers.process.worker_process import WorkerProcess  # it settles with this module
 
+
+class SiteAwayError(Exception):
+    """A remote worker gets no answer of its site at the moment."""
+
+
+class SiteRefusedError(SiteAwayError):
+    """The site does not let this worker in, and will not by itself; the text says why."""
+
+
+SITE_AWAY = (*DATABASE_AWAY, SiteAwayError)
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 RETRY_SECONDS = 0.5
+STORAGE_RETRY_SECONDS = 2.0
 PATIENT_LEASES = 10
 
 Result = TypeVar("Result")
@@ -40,33 +53,44 @@ def is_outage(error: BaseException) -> bool:
 
     A missing file is not an outage: waiting brings it back only where a folder was not mounted.
     """
-    if isinstance(error, DATABASE_AWAY):
+    if isinstance(error, SITE_AWAY):
         return True
     return isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
 
 
+# None in a worker, which has the time to wait; a web process lets its caller try again.
+patience: ContextVar[float | None] = ContextVar("patience", default=None)
+
+
 def retry_while_away(write: Callable[[], Result], *, seconds: float | None = None) -> Result:
-    """Run a short database step again and again while the database is away.
+    """Run a short step again and again while the database, the storage or the whole site is away.
 
     What was rendered is worth more than the wait; the step is fenced, so a late one does no harm.
 
     Args:
-        seconds: after so long it gives up; None is ten leases.
+        seconds: after so long it gives up; None is ten leases. `patience` goes before it.
 
     Raises:
-        OperationalError, InterfaceError: the database stayed away.
+        SITE_AWAY, StorageAwayError: the database, the storage or the site stayed away.
     """
     wait = PATIENT_LEASES * settings.LEASE_SECONDS if seconds is None else seconds
+    most = patience.get()
+    wait = wait if most is None else min(wait, most)
     deadline = time.monotonic() + wait
     while True:
         try:
             return write()
-        except DATABASE_AWAY as error:
+        except SITE_AWAY as error:
             connection.close()
-            if time.monotonic() > deadline:
+            if time.monotonic() >= deadline or isinstance(error, SiteRefusedError):
                 raise
-            logger.warning("the database does not answer, trying again: %s", type(error).__name__)
+            logger.warning("no answer, trying again: %s", type(error).__name__)
             time.sleep(RETRY_SECONDS)
+        except StorageAwayError as error:
+            if is_disk_full(error) or time.monotonic() >= deadline:
+                raise
+            logger.warning("trying again: %s", error)
+            time.sleep(STORAGE_RETRY_SECONDS)
 
 
 logger = logging.getLogger(__name__)
@@ -83,16 +107,26 @@ Known = Callable[[HeldClaim, Exception], bool | None]
 def settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception, known: Known) -> None:
     """Write what an error means for a claim and forget the claim, waiting for the database.
 
-    Nothing is written while the process hands its claims back. Each step is fenced and may be
-    repeated.
+    Nothing is written while the process hands its claims back.
     """
     if process.handing_back.is_set():
         return
+    process.site.settle_error(claim, error, known)
+    process.held.drop(claim)
+
+
+def settle(
+    claim: HeldClaim, error: Exception, known: Known, *, pause: Callable[[str], None]
+) -> None:
+    """Write what an error means for a claim; each step is fenced and may be repeated.
+
+    Args:
+        pause: called with a sentence where nothing more is to be begun for a moment.
+    """
     context = log_context.set(f"{claim.kind.label}={claim.pk}")
     try:
-        if not retry_while_away(partial(_settle, process, claim, error, known)):
+        if not retry_while_away(partial(_settle, claim, error, known, pause)):
             logger.info("%s was taken over or removed meanwhile", claim.kind.label)
-        process.held.drop(claim)
     finally:
         log_context.reset(context)
 
@@ -110,31 +144,27 @@ def settle_errors(process: WorkerProcess, claim: HeldClaim, known: Known) -> Ite
 
 def wait(claim: HeldClaim, *, seconds: float = 0.0) -> bool:
     """Hand a claim back at no attempt; False when it is gone."""
-    return leases.hand_back(claim.kind.model, claim.fence, delay_seconds=seconds)
+    return leases.hand_back(claim.kind.model, claim, delay_seconds=seconds)
 
 
 def fail(claim: HeldClaim, code: str, message: str) -> bool:
     """Fail a row with why; False when the claim is gone."""
     logger.info("%s failed: code=%s", claim.kind.label, code)
-    return WORKS[claim.kind].fail(claim.fence, code=code, message=message)
+    return WORKS[claim.kind].fail(claim, code=code, message=message)
 
 
 def retry(claim: HeldClaim, code: str, message: str) -> bool:
     """Hand a claim back for another attempt, or fail its row after the last; False when gone."""
-    row = leases.held(claim.kind.model, claim.fence).values_list("attempts", flat=True).first()
+    row = leases.held(claim.kind.model, claim).values_list("attempts", flat=True).first()
     if row is None:
         return False
     if row >= settings.MAX_ATTEMPTS:
         return fail(claim, code, message)
-    return leases.hand_back(
-        claim.kind.model,
-        claim.fence,
-        delay_seconds=RETRY_DELAY_SECONDS * 2**row,
-        spend_attempt=True,
-    )
+    delay = RETRY_DELAY_SECONDS * 2**row
+    return leases.hand_back(claim.kind.model, claim, delay_seconds=delay, spend_attempt=True)
 
 
-def _settle(process: WorkerProcess, claim: HeldClaim, error: Exception, known: Known) -> bool:
+def _settle(claim: HeldClaim, error: Exception, known: Known, pause: Callable[[str], None]) -> bool:
     if claim.is_lost or isinstance(error, (ObjectDoesNotExist, WorkUnwantedError)):
         return False
     settled = known(claim, error)
@@ -143,9 +173,9 @@ def _settle(process: WorkerProcess, claim: HeldClaim, error: Exception, known: K
     if is_outage(error):
         logger.warning("%s waits for an outage to end: %s", claim.kind.label, error)
         if is_disk_full(error):
-            process.pause_claims(
-                "The worker's disk is full, so nothing can be stored; free some space."
-            )
+            pause("The worker's disk is full, so nothing can be stored; free some space.")
+        elif isinstance(error, StorageAwayError):
+            pause(f"No new work is started: {error}")
         return wait(claim, seconds=OUTAGE_DELAY_SECONDS)
     logger.error("%s failed unexpectedly", claim.kind.label, exc_info=error)
     return retry(claim, "unexpected_error", UNEXPECTED_MESSAGE)

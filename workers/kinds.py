@@ -23,8 +23,13 @@ from synth.transitions.segments import free_lost_segments, keep_or_fail_segment
 from synth.transitions.webhooks import claimable_deliveries, fail_delivery, free_lost_deliveries
 from ttsweb import leases
 from ttsweb.work import Kind
-from voices import transitions as voice_transitions
 from voices.models import VoiceVersion
+from voices.transitions import (
+    claimable_transcripts,
+    claimable_versions,
+    fail_transcript,
+    fail_version,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ def _waiting_segments() -> QuerySet[Segment]:
 
 def _fail_version(claim: leases.Claim, *, code: str, message: str) -> bool:
     """Fail a version and, at once, the jobs that wait for it."""
-    failed = voice_transitions.fail_version(claim, code=code, message=message)
+    failed = fail_version(claim, code=code, message=message)
     if failed:
         fail_jobs_of_failed_versions()
     return failed
@@ -68,9 +73,10 @@ def _fail_version(claim: leases.Claim, *, code: str, message: str) -> bool:
 # In the order in which a worker looks for them.
 WORKS: dict[Kind, Work] = {
     Kind.VERSION: Work(
-        voice_transitions.claimable_versions,
-        _fail_version,
-        "workers.rendering.encode.encode_voice_version",
+        claimable_versions, _fail_version, "workers.rendering.encode.encode_voice_version"
+    ),
+    Kind.TRANSCRIPT: Work(
+        claimable_transcripts, fail_transcript, "workers.rendering.propose.propose_transcript"
     ),
     Kind.SEGMENT: Work(
         _waiting_segments,
@@ -81,15 +87,10 @@ WORKS: dict[Kind, Work] = {
     Kind.EXPORT: Work(claimable_exports, fail_export, "workers.assemble.assemble"),
     Kind.BOOK: Work(claimable_books, fail_book, "workers.books.importing.import_book"),
     Kind.BOOK_FILE: Work(
-        claimable_book_files,
-        partial(leases.fail, BookFile),
-        "workers.books.files.make_book_file",
+        claimable_book_files, partial(leases.fail, BookFile), "workers.books.files.make_book_file"
     ),
     Kind.DELIVERY: Work(
-        claimable_deliveries,
-        fail_delivery,
-        "workers.webhook.deliver",
-        free_lost_deliveries,
+        claimable_deliveries, fail_delivery, "workers.webhook.deliver", free_lost_deliveries
     ),
 }
 

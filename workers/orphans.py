@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
-import random
 import re
 import time
 from collections.abc import Iterator
@@ -34,13 +33,12 @@ logger = logging.getLogger(__name__)
 
 ROUND_SECONDS = 5.0  # the round of the sweep that this is a part of does other work as well
 SHARD_PAUSE = dt.timedelta(days=1)
-MOST_FOLDERS = 10_000  # of one shard in one round; of more, others are chosen each time
 DEFAULT_HOURS = 24  # for the command, where the setting switches the walk off
 KEY_CHARS = 300  # every column that names an object is so wide, and is called `key` or `*_key`
 
 _HEX = "0123456789abcdef"
 # What is not in these folders, or has no name that we give, is not ours to remove.
-_SHARDED = ("books", "clips", "codes", "exports")
+_SHARDED = ("books", "clips", "codes", "exports", "transcripts")
 _FOLDER = re.compile(r"[0-9a-f]{64}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NAME = re.compile(r"(?:[0-9a-f]{1,16}-)?[0-9a-f]{32}(?:\.[a-z0-9_]{1,20})?")
 
@@ -143,26 +141,10 @@ def _due() -> list[Shard]:
 
 def _keys(shard: Shard) -> Iterator[str]:
     """Yield the keys of a shard's objects that have names as we give them."""
-    folders = [
-        name
-        for name in _listed(shard.folder)[0]
-        if name.startswith(shard.start) and _FOLDER.fullmatch(name)
-    ]
-    if len(folders) > MOST_FOLDERS:
-        folders = random.sample(folders, MOST_FOLDERS)
-    for name in folders:
-        folder = f"{shard.folder}/{name}"
-        for file in _listed(folder)[1]:
-            if _NAME.fullmatch(file):
-                yield f"{folder}/{file}"
-
-
-def _listed(folder: str) -> tuple[list[str], list[str]]:
-    try:
-        folders, files = default_storage.listdir(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return [], []
-    return folders, files
+    for key in default_storage.list_keys(f"{shard.folder}/{shard.start}"):  # type: ignore[attr-defined]  # of both kinds
+        folder, _, name = key.removeprefix(f"{shard.folder}/").partition("/")
+        if _FOLDER.fullmatch(folder) and _NAME.fullmatch(name):
+            yield key
 
 
 def run(command: BaseCommand, options: dict[str, Any]) -> None:

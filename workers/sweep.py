@@ -21,6 +21,7 @@ from django.core.files.storage import default_storage
 from django.db import transaction
 from django.db.models import Q
 
+from synth.accounts.sign_in import forget_audit, forget_tries
 from synth.audiobooks.start import start_wanted_books
 from synth.batches.actions import delete as delete_batch
 from synth.batches.turns import advance_batches
@@ -41,11 +42,12 @@ from ttsweb.work import send
 from voices import transitions as voice_transitions
 from voices.models import CacheEviction, ClipCodes, ReferenceClip, StoredClip
 from voices.objects import collect_clips, delete_objects
+from voices.transcripts import forget_transcripts
 from workers import orphans
 from workers.kinds import WORKS, settle_lost
 from workers.process.status import FOLDER, held_if_ended, start_of
 from workers.rendering.live_writer import LIVE_FOLDER
-from workers.turns import open_turns, postpone_turn, take_turn
+from workers.turns import open_turn, postpone_turn, take_turn
 
 ROWS_AT_ONCE = 1000
 
@@ -77,13 +79,9 @@ def clean_folders() -> int:
     for name in folders:
         with contextlib.suppress(ValueError):
             names[uuid.UUID(name)] = name
-    heard = set(
-        RenderJob.objects.filter(pk__in=list(names), live_requested_at__isnull=False)
-        .order_by()
-        .values_list("pk", flat=True)
-    )
+    jobs = RenderJob.objects.filter(pk__in=list(names), live_requested_at__isnull=False).order_by()
     count = 0
-    for job_id in set(names) - heard:
+    for job_id in set(names) - set(jobs.values_list("pk", flat=True)):
         folder = f"{LIVE_FOLDER}/{names[job_id]}"
         with contextlib.suppress(OSError):  # somebody else removes it
             _, files = default_storage.listdir(folder)
@@ -138,16 +136,18 @@ def delete_expired_jobs(*, most: int = MAX_PER_ROUND, within_seconds: float = RO
 logger = logging.getLogger(__name__)
 
 SWEEP, TIDY = "sweep", "tidy"
+OVER = (WorkerStatus.State.STOPPED, WorkerStatus.State.FAILED)
 RESENT_ROWS = 64  # of a kind: enough to wake every worker; their pumps find the rest
 TEMPORARY_LEASES = 10  # a temporary file this many leases old has no living writer
 SILENT_LEASES = 10  # a worker that said nothing for so long is not there any more
+KEPT_WORKERS = dt.timedelta(days=1)  # a row of one that is gone, for whoever asks what it said
 CLIP_GRACE = dt.timedelta(hours=1)  # an upload may be stored before its rows are written
 EVICTION_AGE = dt.timedelta(hours=1)
 
 
 def start_clock() -> None:
     """Have the first round of all know an outage before it, before this worker claims anything."""
-    open_turns(SWEEP)
+    open_turn(SWEEP)
 
 
 def sweep_if_due() -> bool:
@@ -174,6 +174,7 @@ def sweep_if_due() -> bool:
     resend()
     clean()
     delete_expired_jobs()
+    forget_transcripts()
     return True
 
 
@@ -199,18 +200,16 @@ def free_ended() -> int:
 
     Those of other hosts are found by their leases.
     """
-    over = (WorkerStatus.State.STOPPED, WorkerStatus.State.FAILED)
     freed = 0
-    for row in WorkerStatus.objects.exclude(state__in=over):
+    for row in WorkerStatus.objects.exclude(state__in=OVER):
         start = start_of(row.started_at)
         with held_if_ended(settings.DATA_DIR / FOLDER, row.name, start) as is_ended:
             if is_ended:
                 logger.warning("a worker's process has ended: worker=%s", row.name)
                 freed += free_own(row.name)
-                WorkerStatus.objects.filter(pk=row.pk, started_at=row.started_at).update(
-                    state=WorkerStatus.State.STOPPED,
-                    detail="The worker's process ended unexpectedly.",
-                )
+                ended = WorkerStatus.objects.filter(pk=row.pk, started_at=row.started_at)
+                end = "The worker's process ended unexpectedly."
+                ended.update(state=WorkerStatus.State.STOPPED, detail=end)
     return freed
 
 
@@ -239,19 +238,32 @@ def tidy() -> None:
     now = leases.database_now()
     CacheEviction.objects.filter(created_at__lt=now - EVICTION_AGE).delete()
     silence = dt.timedelta(seconds=SILENT_LEASES * settings.LEASE_SECONDS)
-    living = Q(state__in=(WorkerStatus.State.STOPPED, WorkerStatus.State.FAILED))
-    WorkerStatus.objects.filter(~living, last_seen_at__lt=now - silence).update(
-        state=WorkerStatus.State.STOPPED,
-        detail="The worker stopped reporting without an orderly end.",
-    )
+    silent = WorkerStatus.objects.filter(last_seen_at__lt=now - silence).exclude(state__in=OVER)
+    end = "The worker stopped reporting without an orderly end."
+    silent.update(state=WorkerStatus.State.STOPPED, detail=end)
+    forget_workers(before=now - KEPT_WORKERS)
     drop_leftover_references()
     forget_webhooks()
+    forget_audit()
+    forget_tries()
     clean_folders()
     unused = StoredClip.objects.filter(uses__isnull=True, created_at__lt=now - CLIP_GRACE)
     collect_clips(unused.values_list("pk", flat=True))
     for folder in (settings.STORAGE_DIR, settings.DATA_DIR / "tmp", settings.DATA_DIR / "cache"):
-        remove_old_temporaries(Path(folder))
+        if folder is not None:  # a bucket has none of its own
+            remove_old_temporaries(Path(folder))
     orphans.delete_orphans()
+
+
+def forget_workers(*, before: dt.datetime) -> None:
+    """Remove the rows of workers that are gone: where each has a new name, they would pile up.
+
+    The last one with an engine stays: from it follows which voices fit and which takes are there.
+    """
+    said = WorkerStatus.objects.exclude(engine_class={}).order_by("-last_seen_at")
+    newest = list(said.values_list("pk", flat=True)[:1])
+    gone = WorkerStatus.objects.filter(state__in=OVER, last_seen_at__lt=before)
+    gone.exclude(pk__in=newest).delete()
 
 
 def drop_leftover_references() -> None:
@@ -291,7 +303,7 @@ def reopen_stale(worker: str, codec_fingerprint: str) -> int:
     now = leases.database_now()
     silence = dt.timedelta(seconds=2 * settings.LEASE_SECONDS)
     others = WorkerStatus.objects.filter(
-        state=WorkerStatus.State.READY, last_seen_at__gt=now - silence
+        state__in=WorkerStatus.SERVING, last_seen_at__gt=now - silence
     ).exclude(pk=worker)
     if others.exclude(codec_fingerprint__in=("", codec_fingerprint)).exists():
         return 0

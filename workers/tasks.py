@@ -25,7 +25,7 @@ def look(kind: Kind) -> None:
     if process is None:
         return
     if kind is Kind.SEGMENT:
-        process.look_for_work()
+        process.look_for_work(kind)
     else:
         claiming.take(process, kind)
 
@@ -57,7 +57,7 @@ def fill_live() -> None:
     """Have this worker look at once for audio that listeners of some job miss."""
     process = worker_process.current_process()
     if process is not None:
-        process.live_filler.look()
+        process.fill_due.set()
 
 
 @shared_task(name=SWEEP)

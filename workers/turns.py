@@ -8,10 +8,10 @@ from synth.models import SweepTurn
 from ttsweb import leases
 
 
-def open_turns(*names: str) -> None:
-    """Start the clocks of kinds of work that were never done here, so that a lateness shows."""
-    for name in names:
-        SweepTurn.objects.get_or_create(name=name, defaults={"next_at": leases.database_now()})
+def open_turn(name: str) -> SweepTurn:
+    """Start the clock of a kind of work that was never done here, so that a lateness shows."""
+    start = {"next_at": leases.database_now()}
+    return SweepTurn.objects.get_or_create(name=name, defaults=start)[0]
 
 
 def take_turn(name: str, *, seconds: float) -> dt.timedelta | None:
@@ -19,8 +19,7 @@ def take_turn(name: str, *, seconds: float) -> dt.timedelta | None:
 
     The next round is `seconds` later.
     """
-    now = leases.database_now()
-    turn, _ = SweepTurn.objects.get_or_create(name=name, defaults={"next_at": now})
+    turn, now = open_turn(name), leases.database_now()
     ours = SweepTurn.objects.filter(pk=name, next_at__lte=now, next_at=turn.next_at).update(
         next_at=now + dt.timedelta(seconds=seconds)
     )

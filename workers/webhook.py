@@ -1,4 +1,4 @@
-"""Deliver webhooks: choose whose turn it is, send, and decide what an answer means."""
+"""Deliver webhooks and e-mail notices: whose turn it is, sending, what an answer means."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from django.conf import settings
 from django.db.models import Q
 
 from synth.models import WebhookDelivery
+from synth.models.webhooks import MAIL
 from synth.transitions.webhooks import (
     claimable_deliveries,
     fail_gone_delivery,
@@ -28,6 +29,7 @@ from ttsweb.http.guarded_fetch import Answered, FetchError, post
 from ttsweb.leases import Claim
 from ttsweb.work import Kind
 from workers.errors import UNEXPECTED_MESSAGE, fail, retry_while_away, settle_errors
+from workers.mail import MailError, send_mail
 from workers.process.held_claims import HeldClaim
 from workers.process.worker_process import WorkerProcess
 
@@ -38,9 +40,9 @@ SEND_SECONDS = 15.0
 MOST_PER_SITE = 2
 MOST_PER_OWNER = 4
 GONE = 410
-_SITE = re.compile(r"[^:/?#]+://[^/?#]*")
+_SITE = re.compile(rf"[^:/?#]+://[^/?#]*|{MAIL}")
 # What no later attempt can change: the same URL would be refused in the same way.
-HOPELESS = ("url_invalid", "url_scheme", "url_private_address")
+HOPELESS = ("url_invalid", "url_scheme", "url_private_address", "mail_refused")
 
 
 def take_deliveries(process: WorkerProcess) -> int:
@@ -65,9 +67,12 @@ def deliver(process: WorkerProcess, claim: HeldClaim) -> None:
         row = WebhookDelivery.objects.select_related("owner").filter(pk=claim.pk).first()
         if row is None or claim.is_lost:
             return
-        answered = _send(row)
+        if row.url.startswith(MAIL):
+            settle = partial(finish_delivery, claim, response_status=send_mail(row))
+        else:
+            settle = partial(_settle_answer, claim, _send(row))
         if not process.handing_back.is_set():
-            retry_while_away(partial(_settle_answer, claim.fence, answered))
+            retry_while_away(settle)
 
 
 def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
@@ -93,6 +98,12 @@ def _whose_turn_is_over(process: WorkerProcess) -> Q:
     # Scheme, host and port of a URL as they are spelled in it.
     sites = Counter(found.group() if (found := _SITE.match(url)) else url for url, _ in rows)
     owners = Counter(owner_id for _, owner_id in rows)
+    if sites.pop(MAIL, 0) >= MOST_PER_SITE:  # one server takes all mail
+        return Q(url__startswith=MAIL) | _over(sites, owners)
+    return _over(sites, owners)
+
+
+def _over(sites: Counter[str], owners: Counter[int]) -> Q:
     over = Q(owner_id__in=[owner for owner, count in owners.items() if count >= MOST_PER_OWNER])
     for site, count in sites.items():
         if count >= MOST_PER_SITE:
@@ -123,19 +134,19 @@ def _send(row: WebhookDelivery) -> Answered:
     )
 
 
-def _settle_answer(fence: Claim, answered: Answered) -> bool:
+def _settle_answer(claim: Claim, answered: Answered) -> bool:
     status = answered.status
     logger.info("webhook answered: status=%d", status)
     if 200 <= status < 300:
-        return finish_delivery(fence, response_status=status)
+        return finish_delivery(claim, response_status=status)
     if status == GONE:
-        return fail_gone_delivery(fence, response_status=status)
+        return fail_gone_delivery(claim, response_status=status)
     code, message = "url_status", f"The URL answered with the status {status}."
     if 300 <= status < 400:
         code = "url_redirects"
         message += " Webhooks do not follow redirects; use the URL that it redirects to."
     return postpone_delivery(
-        fence,
+        claim,
         code=code,
         message=message,
         response_status=status,
@@ -146,11 +157,11 @@ def _settle_answer(fence: Claim, answered: Answered) -> bool:
 def _settle_known(claim: HeldClaim, error: Exception) -> bool:
     """Settle all errors: a message is tried again by pauses of its own, until its time is over."""
     code, message = "unexpected_error", UNEXPECTED_MESSAGE
-    if isinstance(error, (FetchError, SecretUnreadableError)):
-        logger.warning("webhook not answered: %s", error.code)
+    if isinstance(error, (FetchError, MailError, SecretUnreadableError)):
+        logger.warning("delivery not taken: %s", error.code)
         code, message = error.code, str(error)
     else:
         logger.error("delivery failed unexpectedly", exc_info=error)
     if code in HOPELESS:
         return fail(claim, code, message)
-    return postpone_delivery(claim.fence, code=code, message=message)
+    return postpone_delivery(claim, code=code, message=message)

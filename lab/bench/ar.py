@@ -16,6 +16,7 @@ from lab.bench.preset_weights import lm_weights, special_ids
 from lab.bench.presets import preset_dual_ar
 from lab.bench.report import Options, Plot, Progress, Report
 from lab.bench.roofline import floor_seconds, frame_cost, kv_dtype_name
+from lab.bench.shapes import Preset, preset
 from lab.bench.stepping import (
     Agreement,
     DecodeBatch,
@@ -30,7 +31,6 @@ from synth.engine.device import free_cached_memory
 from synth.engine.errors import InvalidSpecError
 from synth.engine.loading.engine_config import choose_numbers, resolve_device, wants_graphs
 from synth.engine.model.dual_ar import DualAR
-from synth.engine.presets import Preset, preset
 
 COLUMNS = (
     "dtype",

@@ -6,9 +6,9 @@ from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
 from pathlib import Path
 
+from lab.bench.shapes import PRESETS, Preset
 from synth.engine.codec.config import KERNEL_CHOICES, PRECISIONS
 from synth.engine.errors import InvalidSpecError
-from synth.engine.presets import PRESETS, Preset
 
 
 def add_model_arguments(parser: ArgumentParser, *, preset: str = "mid") -> None:
@@ -304,6 +304,12 @@ def add_service_arguments(parser: ArgumentParser) -> None:
         "--database", default="", metavar="URL", help="an empty database; default: SQLite"
     )
     parser.add_argument("--broker", default="", metavar="URL", help="Redis; default: files")
+
+
+def add_first_byte_arguments(parser: ArgumentParser) -> None:
+    """Take how often, and what the service runs on."""
+    _take_count(parser, "--rounds", 3, "requests of each way; the median counts")
+    add_service_arguments(parser)
 
 
 def add_inline_arguments(parser: ArgumentParser) -> None:

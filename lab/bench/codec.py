@@ -14,6 +14,7 @@ from lab.bench.codec_source import CodecSource, count_flops, source_name, weight
 from lab.bench.machine import Series, make_row, matmul_rate, run_facts, run_windows, spread
 from lab.bench.report import Options, Plot, Progress, Report
 from lab.bench.roofline import floor_seconds
+from lab.bench.shapes import preset
 from synth.engine.codec.halves import CodecDecoder
 from synth.engine.codec.load import uses_kernels
 from synth.engine.codec.streams import (
@@ -25,7 +26,6 @@ from synth.engine.codec.streams import (
 )
 from synth.engine.device import DeviceLane
 from synth.engine.loading.engine_config import resolve_device
-from synth.engine.presets import preset
 
 COLUMNS = (
     "dtype",

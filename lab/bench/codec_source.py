@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lab.bench.preset_weights import codec_half
 from lab.bench.report import Options
+from lab.bench.shapes import Preset
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.load import (
     Half,
@@ -19,7 +20,6 @@ from synth.engine.codec.load import (
     load_half,
     prepare_half,
 )
-from synth.engine.presets import Preset
 
 
 @dataclass(frozen=True, slots=True)

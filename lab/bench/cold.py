@@ -15,10 +15,10 @@ from typing import Any
 from lab.bench.machine import make_row, run_facts, spread
 from lab.bench.presets import write_preset_checkpoint
 from lab.bench.report import BenchFailedError, Options, Plot, Progress, Report
+from lab.bench.shapes import preset
 from synth.engine.device import free_cached_memory
 from synth.engine.errors import InvalidSpecError
 from synth.engine.loading.engine_config import resolve_device
-from synth.engine.presets import preset
 
 COLUMNS = ("part", "seconds", "seconds_low", "seconds_high", "until_seconds", "peak_megabytes")
 ALL = "all"

@@ -17,13 +17,13 @@ from lab.bench.codec_source import CodecSource, count_flops, source_name, weight
 from lab.bench.machine import Series, make_row, matmul_rate, run_facts, run_windows, spread
 from lab.bench.report import Options, Plot, Progress, Report
 from lab.bench.roofline import floor_seconds
+from lab.bench.shapes import preset
 from synth.engine.codec.config import PRECISIONS
 from synth.engine.codec.halves import CodecEncoder, encode_reference, mono_waveform
 from synth.engine.codec.load import uses_kernels
 from synth.engine.codec.resample import resample_waveform
 from synth.engine.errors import InvalidSpecError
 from synth.engine.loading.engine_config import resolve_device
-from synth.engine.presets import preset
 
 COLUMNS = (
     "dtype",
@@ -89,7 +89,7 @@ class _Case:
 
     def codes(self, **limit: int) -> Tensor:
         """Return the clip's codes, int64 [K, T]."""
-        return self.encoder.encode([self.waveform], **limit)[0]
+        return self.encoder.encode(self.waveform, **limit)
 
     def latents(self) -> Tensor:
         """Return what the codes are chosen for, of one pass over the whole clip, float64."""
@@ -98,7 +98,7 @@ class _Case:
             lambda _module, _args, output: found.append(output.double())
         )
         with hook:
-            self.codes(max_batch_frames=self.waveform.shape[0])
+            self.codes(piece_frames=self.waveform.shape[0])
         return found[0]
 
 

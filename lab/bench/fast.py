@@ -13,12 +13,12 @@ from lab.bench.machine import Series, make_row, matmul_rate, run_facts, run_wind
 from lab.bench.presets import preset_dual_ar
 from lab.bench.report import Options, Plot, Progress, Report
 from lab.bench.roofline import WEIGHT_BYTES, floor_seconds, layer_weights
+from lab.bench.shapes import preset
 from lab.bench.stepping import has_kernels
 from synth.engine.loading.engine_config import resolve_device, wants_graphs
 from synth.engine.model.decode import StepOutput
 from synth.engine.model.decode_state import DecodeState
 from synth.engine.model.dual_ar import DualAR
-from synth.engine.presets import preset
 
 COLUMNS = (
     "dtype",

@@ -16,11 +16,11 @@ from lab.bench.preset_weights import lm_weights, special_ids
 from lab.bench.presets import preset_dual_ar
 from lab.bench.report import Options, Plot, Progress, Report
 from lab.bench.roofline import floor_seconds, kv_dtype_name, prefill_bytes, prefill_flops
+from lab.bench.shapes import Preset, preset
 from lab.bench.stepping import PromptRun, random_prompt
 from synth.contract import Sampling
 from synth.engine.loading.engine_config import choose_numbers, resolve_device
 from synth.engine.model.dual_ar import DualAR
-from synth.engine.presets import Preset, preset
 
 COLUMNS = (
     "dtype",

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor, nn
 
+from lab.bench.shapes import Preset
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.layers import NormedConvTranspose1d
 from synth.engine.model.config import SpecialIds
 from synth.engine.model.dual_ar import DualAR
-from synth.engine.presets import Preset
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

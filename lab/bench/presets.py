@@ -20,6 +20,7 @@ from lab.bench.preset_weights import (
     make_tokenizer,
     special_ids,
 )
+from lab.bench.shapes import PRESETS, Preset, preset
 from synth.engine.codec.codec_file import SAFETENSORS_NAME, stored_shapes
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.load import (
@@ -37,7 +38,6 @@ from synth.engine.loading.loaded_models import LoadedModels
 from synth.engine.loading.memory import gigabytes
 from synth.engine.loading.weights import SINGLE_NAME
 from synth.engine.model.dual_ar import DualAR
-from synth.engine.presets import PRESETS, Preset, preset
 from synth.engine.prompt import Tokenizer
 
 __all__ = [

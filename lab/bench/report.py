@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from synth.engine.errors import EngineError, InvalidSpecError
 
@@ -19,7 +19,7 @@ Options = Mapping[str, Any]  # the command's arguments by name
 class BenchFailedError(EngineError):
     """What was to be measured did not do its work; the text says what happened."""
 
-    code: ClassVar[str] = "bench_failed"
+    code = "bench_failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +77,13 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
-def check_plot(path: Path) -> None:
+def check_plot(path: Path, *, suffix: str = ".png") -> None:
     """Raise InvalidSpecError when no picture can be drawn there, before anything is measured."""
-    if path.suffix.lower() != ".png":
-        raise InvalidSpecError(f"{path}: pictures are PNG files; give a name that ends in .png.")
+    if path.suffix.lower() != suffix:
+        kind = suffix[1:].upper()
+        raise InvalidSpecError(
+            f"{path}: pictures are {kind} files here; give a name that ends in {suffix}."
+        )
     if not path.parent.is_dir():
         raise InvalidSpecError(f"{path.parent} is not a folder; create it first.")
     if importlib.util.find_spec("matplotlib") is None:

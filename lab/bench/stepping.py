@@ -18,7 +18,7 @@ from synth.engine.model.decode import decode_step, step_tensors
 from synth.engine.model.decode_state import DecodeState
 from synth.engine.model.dual_ar import DualAR
 from synth.engine.model.kv_cache import KVCache
-from synth.engine.model.prefill import PrefixCache, SlotPrompt, SlotStart, prefill, start_slots
+from synth.engine.model.prefill import PrefixCache, SlotStart, start_slots
 
 PREFILL_POSITIONS = 4096  # that go through the model at once
 _TEXT_SHARE = 3  # every third position of a made-up prompt is text, the others are speech
@@ -69,7 +69,7 @@ class DecodeBatch:
             sampling = Sampling(seed=seed + slot, top_k=top_k, max_frames=frames + 1)
             self.state.assign(slot, sampling, prompt_positions=self.prompt_positions)
         at_once = max(PREFILL_POSITIONS // self.prompt_positions, 1)
-        kept = PrefixCache(self.state.cache.num_bytes)
+        kept = PrefixCache(self.state.cache.keys.nbytes * 2)
         for start in range(0, batch, at_once):
             start_slots(model, self.state, starts[start : start + at_once], kept)
         self._start = _copy_state(self.state)
@@ -108,7 +108,7 @@ class DecodeBatch:
         from synth.engine.model.graphs import CudaGraphs
 
         length = self.state.cache.num_positions
-        run = partial(step_tensors, self.model, self.state, None, length=length)
+        run = partial(step_tensors, self.model, self.state, length=length)
         captured = CudaGraphs(self.model.device).capture(run)
         self.graph_nodes = captured.num_nodes
 
@@ -124,31 +124,26 @@ class PromptRun:
 
     def __init__(self, model: DualAR, columns: Tensor, *, start: int, seed: int) -> None:
         """Allocate one slot, and compute the positions that are to be cached."""
-        self.model, self.columns, self.start = model, columns, start
-        self._positions = columns.shape[1]
-        self.state = DecodeState.allocate(model, num_slots=1, max_positions=self._positions + 1)
-        self._noise, self._sampling = CounterNoise(), Sampling(seed=seed, max_frames=1)
-        self._prefix: tuple[Tensor, Tensor] | None = None
-        if start:
-            self._assign(start)
-            prefill(model, self.state, [SlotPrompt(0, columns[:, :start])], self._noise)
-            self._prefix = self.state.cache.read_prefix(0, start)
+        self.model, self.columns = model, columns
+        positions = columns.shape[1]
+        self.state = DecodeState.allocate(
+            model, num_slots=1, max_positions=positions + 1, noise=CounterNoise()
+        )
+        self._sampling = Sampling(seed=seed, max_frames=1)
+        self._kept = PrefixCache(self.state.cache.keys.nbytes * 2)
+        self._start = SlotStart(0, columns[:, start:], columns[:, :start] if start else None, "it")
+        self.prepare()
+        self.run()
 
     def prepare(self) -> None:
         """Free the slot and give it to the prompt again."""
         self.state.release(0)
-        self._assign(self._positions)
+        self.state.assign(0, self._sampling, prompt_positions=self.columns.shape[1])
 
     def run(self) -> int:
         """Copy the cached positions, compute the others and draw the first frame; return 1."""
-        if self._prefix is not None:
-            self.state.cache.write_prefix(0, *self._prefix)
-        prompt = SlotPrompt(0, self.columns[:, self.start :], self.start)
-        prefill(self.model, self.state, [prompt], self._noise)
+        start_slots(self.model, self.state, [self._start], self._kept)
         return 1
-
-    def _assign(self, positions: int) -> None:
-        self.state.assign(0, self._sampling, prompt_positions=positions)
 
 
 def has_kernels(model: DualAR) -> bool:

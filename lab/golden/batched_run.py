@@ -11,16 +11,15 @@ import torch
 from torch import Tensor
 
 from lab.golden.case import CaseResult, compare_value
-from lab.golden.generate import CodeRequest, Generation
+from lab.golden.generate import CodeRequest, Generation, assign_request
 from lab.golden.generation_jobs import Job, Outcome, Run
 from lab.golden.models import Loaded
 from lab.golden.noise import CounterNoise
 from synth.contract import Sampling
 from synth.engine.errors import EngineError
-from synth.engine.model.config import REFERENCE
 from synth.engine.model.decode import StepOutput, decode_step
 from synth.engine.model.decode_state import FINISH_REASONS, RUNNING, DecodeState
-from synth.engine.model.prefill import PrefixCache, PrefixKeys, SlotStart, start_slots
+from synth.engine.model.prefill import PrefixCache, SlotStart, start_slots
 from synth.engine.model.sampling import CounterFrame, FrameNoise, NoiseSource, draw_words
 from synth.engine.prompt import VoicePrompt, prompt_builder
 
@@ -80,12 +79,14 @@ class _Batch:
 
     def __init__(self, loaded: Loaded, max_positions: int, *, own_noise: bool = False) -> None:
         self._loaded, self._model = loaded, loaded.model
-        self._state = DecodeState.allocate(
-            loaded.model, num_slots=_SLOTS, max_positions=max_positions, compat=REFERENCE
-        )
         self._noise, self._prefixes = StreamNoise(), PrefixCache(_PREFIX_BYTES)
-        self._source = None if own_noise else self._noise
-        self._keys = PrefixKeys.of("golden", loaded.model, self._state)
+        self._state = DecodeState.allocate(
+            loaded.model,
+            num_slots=_SLOTS,
+            max_positions=max_positions,
+            like_reference=True,
+            noise=None if own_noise else self._noise,
+        )
         self._used_keys: set[str] = set()
         self._running: dict[int, _Stream] = {}
         self._waiting: deque[_Stream] = deque()
@@ -124,7 +125,7 @@ class _Batch:
             yield _Stream(self._neighbour_requests(seed), Outcome(), seed, True)
 
     def _neighbour_requests(self, seed: int) -> Generator[CodeRequest, Generation, None]:
-        builder = prompt_builder(self._model, self._loaded.tokenizer, REFERENCE)
+        builder = prompt_builder(self._model, self._loaded.tokenizer, like_reference=True)
         codes = torch.arange(20 * builder.num_codebooks).view(builder.num_codebooks, 20)
         voice = VoicePrompt("Beside them.", codes % builder.codebook_size)
         prompts = [
@@ -155,7 +156,7 @@ class _Batch:
                 self._running[free[0]] = stream
                 starts.append(self._slot_start(free.popleft(), stream))
         if starts:
-            output = start_slots(self._model, self._state, starts, self._prefixes, self._source)
+            output = start_slots(self._model, self._state, starts, self._prefixes)
             self._keep(output, [start.slot for start in starts])
 
     def _assign(self, slot: int, stream: _Stream) -> bool:
@@ -163,12 +164,8 @@ class _Batch:
         request = stream.request
         assert request is not None
         try:
-            self._state.assign(
-                slot,
-                replace(request.sampling, seed=stream.seed),
-                prompt_positions=request.prompt.shape[1],
-                noise_offset=request.noise_offset,
-            )
+            sampling = replace(request.sampling, seed=stream.seed)
+            assign_request(self._state, slot, replace(request, sampling=sampling))
         except EngineError as error:
             stream.outcome.error = error
             return False
@@ -181,7 +178,7 @@ class _Batch:
         ends = (prompt[0] == self._model.special.im_end).nonzero().flatten().tolist()
         cut = ends[0] + 2 if ends and ends[0] + 2 < prompt.shape[1] else prompt.shape[1] // 2
         prefix = prompt[:, :cut]
-        key = self._keys.key(prefix)
+        key = prefix.contiguous().numpy().tobytes().hex()
         self._used_keys.add(key)
         return SlotStart(slot, prompt[:, cut:], prefix, key)
 
@@ -197,7 +194,7 @@ class _Batch:
         """Make a frame of every stream, in the smallest bucket that holds them."""
         if self._running:
             size = next(size for size in _BUCKETS if size >= len(self._running))
-            output = decode_step(self._model, self._state.bucket(size), self._source)
+            output = decode_step(self._model, self._state.bucket(size))
             self._keep(output, self._running)
 
     def _keep(self, output: StepOutput, slots: Iterable[int]) -> None:

@@ -131,7 +131,7 @@ def _encode_stages(encoder: CodecEncoder, samples: Tensor) -> dict[str, Tensor]:
     }
     frames = -(-samples.shape[0] // encoder.config.hop_length)
     with _capture_outputs(modules) as found, torch.inference_mode():
-        (codes,) = encoder.encode([samples], max_batch_frames=frames)
+        codes = encoder.encode(samples, piece_frames=frames)
         z = found["pre_module"][None]
         _, semantic = encoder.quantizer.semantic_quantizer.encode(z)
         _, residual = encoder.quantizer.quantizer.encode(z - semantic)
@@ -296,7 +296,7 @@ def _ways(
         "server.wave": wave,
         "server.codes": torch.from_numpy(codes),
         "cli.wave": cli_wave,
-        "cli.codes": encoder.encode([cli_wave])[0],
+        "cli.codes": encoder.encode(cli_wave),
     }
 
 

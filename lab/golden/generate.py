@@ -1,4 +1,4 @@
-"""Generate whole texts as the reference does: plain loops over `prefill` and `decode_step`."""
+"""Generate whole texts as the reference does: plain loops over `start_slots` and `decode_step`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from torch import Tensor
 
 from synth.contract import FinishReason, Sampling
 from synth.engine.errors import InvalidSpecError, NonFiniteLogitsError, PromptTooLongError
-from synth.engine.model.config import PRODUCT, Compat
 from synth.engine.model.decode import StepOutput, decode_step
 from synth.engine.model.decode_state import FINISH_REASONS, DecodeState
 from synth.engine.model.dual_ar import DualAR
-from synth.engine.model.prefill import SlotPrompt, prefill
+from synth.engine.model.prefill import SlotStart, start_slots
 from synth.engine.model.sampling import DEFAULT_MAX_TOP_K, NoiseSource
 from synth.engine.prompt import SPEAKER_TAG, PromptBuilder, Tokenizer, VoicePrompt, prompt_builder
 
@@ -63,7 +62,7 @@ def generate_codes(
     requests: Sequence[CodeRequest],
     *,
     noise: NoiseSource | None = None,
-    compat: Compat = PRODUCT,
+    like_reference: bool = False,
     max_top_k: int = DEFAULT_MAX_TOP_K,
     max_seq_len: int | None = None,
     check_every: int = 1,
@@ -85,20 +84,29 @@ def generate_codes(
         num_slots=len(requests),
         max_positions=max(_positions_needed(request, context) for request in requests),
         max_top_k=max_top_k,
-        compat=compat,
+        like_reference=like_reference,
+        noise=noise,
     )
     for slot, request in enumerate(requests):
-        state.assign(
-            slot,
-            request.sampling,
-            prompt_positions=request.prompt.shape[1],
-            noise_offset=request.noise_offset,
-        )
-    prompts = [SlotPrompt(slot, request.prompt) for slot, request in enumerate(requests)]
-    outputs = [prefill(model, state, prompts, noise)]
+        assign_request(state, slot, request)
+    starts = [SlotStart(slot, request.prompt) for slot, request in enumerate(requests)]
+    outputs = [start_slots(model, state, starts)]
     while len(outputs) % check_every or bool(state.active.any()):
-        outputs.append(decode_step(model, state, noise))
+        outputs.append(decode_step(model, state))
     return _collect(requests, outputs, state)
+
+
+def assign_request(state: DecodeState, slot: int, request: CodeRequest) -> None:
+    """Give a slot to a request; like the reference, refuse what it would give nothing for.
+
+    Raises:
+        InvalidSpecError: as for `DecodeState.assign`.
+    """
+    positions, most = request.prompt.shape[1], request.sampling.max_frames
+    if state.like_reference and (state.max_positions - positions < 2 or most == 1):
+        raise InvalidSpecError("With the last frame dropped nothing would be left.")
+    offset = request.noise_offset
+    state.assign(slot, request.sampling, prompt_positions=positions, noise_offset=offset)
 
 
 def generate_text(
@@ -109,7 +117,7 @@ def generate_text(
     *,
     sampling: Sampling,
     noise: NoiseSource | None = None,
-    compat: Compat = PRODUCT,
+    like_reference: bool = False,
     chunk_bytes: int = DEFAULT_CHUNK_BYTES,
     max_top_k: int = DEFAULT_MAX_TOP_K,
 ) -> Iterator[Generation]:
@@ -122,12 +130,18 @@ def generate_text(
         InvalidSpecError, NonFiniteLogitsError: as named there.
     """
     requests = text_requests(
-        model, tokenizer, text, voices, sampling=sampling, compat=compat, chunk_bytes=chunk_bytes
+        model,
+        tokenizer,
+        text,
+        voices,
+        sampling=sampling,
+        like_reference=like_reference,
+        chunk_bytes=chunk_bytes,
     )
     request = next(requests, None)
     while request is not None:
         generation = generate_codes(
-            model, [request], noise=noise, compat=compat, max_top_k=max_top_k
+            model, [request], noise=noise, like_reference=like_reference, max_top_k=max_top_k
         )[0].raise_if_failed()
         yield generation
         try:
@@ -143,18 +157,18 @@ def text_requests(
     voices: Sequence[VoicePrompt] = (),
     *,
     sampling: Sampling,
-    compat: Compat = PRODUCT,
+    like_reference: bool = False,
     chunk_bytes: int = DEFAULT_CHUNK_BYTES,
 ) -> Generator[CodeRequest, Generation, None]:
     """Yield the request of each batch of a text, for whoever generates it and sends it back.
 
     Errors as for `generate_text`.
     """
-    conversation = Conversation(prompt_builder(model, tokenizer, compat), voices)
-    num_frames = 0
-    batches = split_into_batches(
-        text, chunk_bytes=chunk_bytes, drop_leading_text=compat.drop_leading_text
+    conversation = Conversation(
+        prompt_builder(model, tokenizer, like_reference=like_reference), voices
     )
+    num_frames = 0
+    batches = split_into_batches(text, chunk_bytes=chunk_bytes, drop_leading_text=like_reference)
     for batch in batches:
         prompt = conversation.ask(batch)
         check_prompt_length(prompt, model.config.text_config.max_seq_len)
@@ -184,7 +198,7 @@ def _collect(
     for slot, request in enumerate(requests):
         own = columns[slot][:, made[slot]]
         codes = columns[slot][1:, speech[slot]]
-        if state.compat.drop_last_frame:
+        if state.like_reference:  # its last column never comes back
             codes = own[1:, :-1]
         results.append(
             Generation(
@@ -199,11 +213,14 @@ def _collect(
 
 
 def pair_voices(
-    texts: Sequence[str] | None, codes: Sequence[Tensor] | None, compat: Compat = PRODUCT
+    texts: Sequence[str] | None,
+    codes: Sequence[Tensor] | None,
+    *,
+    like_reference: bool = False,
 ) -> tuple[VoicePrompt, ...]:
     """Join transcripts and codes to voices; raise InvalidSpecError when their numbers differ."""
     texts, codes = texts or (), codes or ()
-    if compat.ignore_half_voice and not (texts and codes):
+    if like_reference and not (texts and codes):  # a half voice is dropped
         return ()
     if len(texts) != len(codes):
         raise InvalidSpecError(

@@ -21,7 +21,6 @@ from lab.golden.generate import (
 )
 from lab.golden.models import Loaded, noise_of, sampling_of, voices_of
 from synth.engine.errors import EngineError
-from synth.engine.model.config import REFERENCE
 from synth.engine.model.sampling import NoiseSource
 
 
@@ -55,7 +54,7 @@ class Job:
             self.row["text"],
             voices_of(self.row, self.arrays, self.name),
             sampling=sampling_of(self.row),
-            compat=REFERENCE,
+            like_reference=True,
             chunk_bytes=self.row.get("chunk_length", DEFAULT_CHUNK_BYTES),
         )
 
@@ -97,7 +96,11 @@ def _run(loaded: Loaded, job: Job) -> Outcome:
         request = next(requests)
         while True:
             generation = generate_codes(
-                loaded.model, [request], noise=noise, compat=REFERENCE, max_seq_len=job.max_seq_len
+                loaded.model,
+                [request],
+                noise=noise,
+                like_reference=True,
+                max_seq_len=job.max_seq_len,
             )[0].raise_if_failed()
             outcome.generations.append(generation)
             request = requests.send(generation)

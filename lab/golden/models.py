@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,7 +22,6 @@ from lab.golden.noise import CounterNoise, TorchNoise
 from synth.contract import Sampling
 from synth.engine.errors import EngineError
 from synth.engine.loading.weights import load_dual_ar
-from synth.engine.model.config import REFERENCE
 from synth.engine.model.dual_ar import DualAR
 from synth.engine.model.kv_cache import KVCache
 from synth.engine.model.linear import LinearForm
@@ -99,13 +98,13 @@ def voices_of(
     codes: list[Tensor] = []
     while (name := f"{prefix}.prompt_codes.{len(codes)}") in arrays:
         codes.append(arrays[name])
-    return pair_voices(row.get("prompt_text"), codes, REFERENCE)
+    return pair_voices(row.get("prompt_text"), codes, like_reference=True)
 
 
 class NoTokenizerError(EngineError):
     """A case has a text, and the library that turns it into ids is not installed."""
 
-    code: ClassVar[str] = "golden_without_tokenizer"
+    code = "golden_without_tokenizer"
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ def check_encode(folder: GoldenFolder) -> Iterator[CaseResult]:
     for wave in cases_of(vectors):
         samples = read_wav(folder.vectors / "wav" / f"{wave}.wav")[0][0].to(encoder.device)
         for piece in _PIECES:
-            (codes,) = encoder.encode([samples], max_batch_frames=piece)
+            codes = encoder.encode(samples, piece_frames=piece)
             name = f"{wave}.codes in pieces of {piece}"
             yield compare_equal(ENCODE, name, codes, vectors[f"{wave}.codes"])
 

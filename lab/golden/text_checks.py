@@ -19,7 +19,6 @@ from lab.golden.generate import (
     split_text_by_speaker,
 )
 from lab.golden.models import load, voices_of
-from synth.engine.model.config import REFERENCE
 from synth.engine.prompt import prompt_builder
 
 _PROMPT_ROW = {
@@ -73,7 +72,7 @@ def check_prompts(folder: GoldenFolder) -> Iterator[CaseResult]:
     """Compare the prompt of every batch, with the given codes as what was spoken before."""
     file, arrays = "prompts.safetensors", folder.tensors("prompts")
     loaded = load(folder)
-    builder = prompt_builder(loaded.model, loaded.tokenizer, REFERENCE)
+    builder = prompt_builder(loaded.model, loaded.tokenizer, like_reference=True)
     for case, row in folder.json("prompts").items():
         if set(row) != _PROMPT_ROW:
             yield not_understood(file, case)

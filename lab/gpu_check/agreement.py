@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from lab.bench.presets import preset_dual_ar, preset_models
+from lab.bench.shapes import preset
 from lab.bench.stepping import has_kernels, measure_agreement, random_prompt, without_kernels
 from lab.gpu_check.steps import Context, Found, Step
 from synth.contract import Reference, RenderSpec, Sampling, SegmentAudio
@@ -19,8 +20,7 @@ from synth.engine import Engine, EngineConfig
 from synth.engine.model.decode import step_tensors
 from synth.engine.model.decode_state import DecodeState
 from synth.engine.model.dual_ar import DualAR
-from synth.engine.model.prefill import SlotPrompt, prefill
-from synth.engine.presets import preset
+from synth.engine.model.prefill import SlotStart, start_slots
 
 FORCED_FRAMES = {"cuda": 512, "cpu": 24}
 FORCED_COLUMNS = (
@@ -198,16 +198,16 @@ def forced_steps(model: DualAR, *, frames: int, seed: int = 0) -> Forced:
     positions = PROMPT + frames + 1
     state = DecodeState.allocate(model, num_slots=STREAMS, max_positions=positions)
     sampling = Sampling(top_k=1, max_frames=frames + 1)
-    prompts = []
+    starts = []
     for slot in range(STREAMS):
         state.assign(slot, sampling, prompt_positions=PROMPT)
-        prompts.append(SlotPrompt(slot, random_prompt(model, PROMPT, seed=seed + slot)))
-    prefill(model, state, prompts)
+        starts.append(SlotStart(slot, random_prompt(model, PROMPT, seed=seed + slot)))
+    start_slots(model, state, starts)
     given = _speech(model, frames, seed).to(model.device)
     made = []
     for frame in range(frames):
         state.columns.copy_(given[frame])
-        output = step_tensors(model, state, None, length=state.cache.num_positions)
+        output = step_tensors(model, state, length=state.cache.num_positions)
         state.note_step()
         made.append(output.columns.clone())
     end = PROMPT + frames

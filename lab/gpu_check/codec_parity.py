@@ -12,6 +12,7 @@ from torch import Tensor
 from lab.bench.codec_source import CodecSource
 from lab.bench.encode import _tone
 from lab.bench.machine import synchronize
+from lab.bench.shapes import preset
 from lab.gpu_check.steps import Context, Found, Step
 from synth.engine.codec.halves import CodecDecoder
 from synth.engine.codec.streams import (
@@ -24,7 +25,6 @@ from synth.engine.codec.streams import (
 )
 from synth.engine.device import DeviceLane
 from synth.engine.errors import InvalidSpecError
-from synth.engine.presets import preset
 
 COLUMNS = ("what", "snr_db", "max_abs", "least_db", "passed")
 STREAMS, FRAMES = 2, 40
@@ -111,7 +111,7 @@ def _codes_that_differ(source: CodecSource) -> float:
     """Return the share of a ten-second clip's codes that kernels change in float32."""
     clip = _tone(source.shape.codec.sample_rate, 0).to(source.device)
     plain, fused = (
-        source.encoder("float32", kernels=choice).encode([clip])[0] for choice in ("off", "auto")
+        source.encoder("float32", kernels=choice).encode(clip) for choice in ("off", "auto")
     )
     return float((plain != fused).double().mean())
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lab.bench.presets import preset_dual_ar
+from lab.bench.shapes import preset
 from lab.bench.stepping import random_prompt
 from lab.gpu_check.steps import Context, Found, Step
 from synth.contract import Sampling
@@ -16,8 +17,7 @@ from synth.engine.model.decode import StepOutput
 from synth.engine.model.decode_state import DecodeState
 from synth.engine.model.dual_ar import DualAR
 from synth.engine.model.graphs import GraphBackend, StepRunner, capture_steps
-from synth.engine.model.prefill import SlotPrompt, prefill
-from synth.engine.presets import preset
+from synth.engine.model.prefill import SlotStart, start_slots
 
 SLOTS, POSITIONS, PROMPT = 8, 320, 40
 COLUMNS = ("bucket", "frames", "different", "nodes", "capture_seconds")
@@ -91,7 +91,7 @@ def _play(
 
 
 def _start(model: DualAR, state: DecodeState, slots: tuple[int, ...], number: int) -> None:
-    prompts = []
+    starts = []
     for slot in slots:
         seed = 100 * number + slot
         sampling = Sampling(
@@ -99,8 +99,8 @@ def _start(model: DualAR, state: DecodeState, slots: tuple[int, ...], number: in
         )
         positions = PROMPT + 7 * slot
         state.assign(slot, sampling, prompt_positions=positions)
-        prompts.append(SlotPrompt(slot, random_prompt(model, positions, seed=seed)))
-    prefill(model, state, prompts)
+        starts.append(SlotStart(slot, random_prompt(model, positions, seed=seed)))
+    start_slots(model, state, starts)
 
 
 def _release(model: DualAR, state: DecodeState, slots: tuple[int, ...], number: int) -> None:

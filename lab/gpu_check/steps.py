@@ -22,10 +22,10 @@ from typing import Any
 import torch
 
 from lab.bench.machine import commit, device_name
+from lab.bench.shapes import preset
 from lab.gpu_check.records import BEGUN, DONE, FAILED, MISMATCH, NOT_MEASURED, Records
 from synth.engine.errors import InvalidSpecError
 from synth.engine.loading.engine_config import resolve_device
-from synth.engine.presets import preset
 
 STEP_LIMIT, LEAST_SECONDS = 3, 20  # a step is stopped after three times what it should take
 OVERTIME = 30  # seconds that the last step may go on behind the end of a run

@@ -17,7 +17,7 @@ from synth.engine.codec.config import (
     TransformerConfig,
 )
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
-from synth.engine.codec.layers import NormedConv1d, NormedConvTranspose1d, Snake
+from synth.engine.codec.layers import NormedConv1d, NormedConvTranspose1d, Pointwise, Snake
 
 HEADS = 2  # of 64 numbers each, in every transformer of the codec
 _FFN = 256
@@ -97,7 +97,7 @@ class _SnakeFunction(torch.autograd.Function):
         return slope.add_(1).mul_(grad), by_alpha / (alpha + 1e-9)
 
 
-class TrainedSnake(nn.Module):
+class TrainedSnake(Pointwise):
     """Do what the engine's Snake does, with a gradient; the engine's works in place."""
 
     def __init__(self, alpha: nn.Parameter) -> None:

@@ -121,7 +121,7 @@ def write_codes(
 def heard_codes(encoder: CodecEncoder, clip: Clip) -> Tensor:
     """Return the codes that an encoder hears in a plain clip, int64 [K, T]."""
     wave = torch.from_numpy(clip.wave.astype("float32") / 32768.0)[None]
-    heard = encoder.encode([upsample(wave.to(encoder.device))[0]])[0]
+    heard = encoder.encode(upsample(wave.to(encoder.device))[0])
     return heard[:, : clip.num_frames].cpu()
 
 

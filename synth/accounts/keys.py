@@ -8,12 +8,14 @@ import re
 import secrets
 from collections.abc import Collection, Mapping
 from hmac import compare_digest
+from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import Q
 from django.utils import timezone
 
 from synth.models import ApiKey, default_scopes
+from ttsweb.refusals import RefusedError
 from ttsweb.rights import LIMITS
 
 KEY_START = "tts_"  # lets secret scanners find a key that leaked
@@ -27,6 +29,28 @@ class KeyRejectedError(Exception):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class ScopeError(RefusedError):
+    """Scopes do not go together, or not with the user: code `scopes_unfit`."""
+
+    field = "scopes"
+
+
+def check_scopes(scopes: Collection[str], user: Any) -> None:
+    """Pass scopes that a key of this user may have.
+
+    Raises:
+        ScopeError: `worker` beside others, or for somebody who is not staff.
+    """
+    if ApiKey.Scope.WORKER not in scopes:
+        return
+    if set(scopes) != {ApiKey.Scope.WORKER}:
+        sentence = "A key with the scope `worker` may do nothing else; leave the other scopes out."
+        raise ScopeError("scopes_unfit", sentence)
+    if not user.is_staff:
+        sentence = "Only the key of a user who is staff may have the scope `worker`."
+        raise ScopeError("scopes_unfit", sentence)
 
 
 def create_key(
@@ -44,13 +68,16 @@ def create_key(
     Args:
         scopes: what it may do, of `ApiKey.Scope`; None is all but `admin`.
         limits: any of LIMITS; what is left out or None does not limit.
+
+    Raises:
+        ScopeError: the scopes do not go together, or not with the user.
     """
     chosen = default_scopes() if scopes is None else list(scopes)
     unknown = (set(chosen) - set(ApiKey.Scope.values)) | (set(limits or {}) - set(LIMITS))
     if unknown:
         raise ValueError(f"no scope or limit of a key: {', '.join(sorted(unknown))}")
-    prefix = secrets.token_hex(6)
-    key = f"{KEY_START}{prefix}_{secrets.token_urlsafe(32)}"
+    check_scopes(chosen, user)
+    prefix, key = _new_secret()
     row = ApiKey.objects.create(
         user_id=user.pk,
         name=name,
@@ -61,6 +88,19 @@ def create_key(
         **(limits or {}),
     )
     return row, key
+
+
+def renew_key(row: ApiKey) -> str:
+    """Give a key's row another secret and return it; the one before opens nothing any more."""
+    row.prefix, key = _new_secret()
+    row.digest = digest_of(key)
+    row.save(update_fields=["prefix", "digest"])
+    return key
+
+
+def _new_secret() -> tuple[str, str]:
+    prefix = secrets.token_hex(6)
+    return prefix, f"{KEY_START}{prefix}_{secrets.token_urlsafe(32)}"
 
 
 def digest_of(key: str) -> str:
@@ -74,28 +114,31 @@ def find_key(key: str) -> ApiKey:
     Raises:
         KeyRejectedError: no such key, or it is revoked or expired, or its user is switched off.
     """
-    row = _row_of(key)
+    match = _KEY.fullmatch(key)
+    rows = ApiKey.objects.select_related("user")
+    row = rows.filter(prefix=match["prefix"]).first() if match is not None else None
     # The same sentence for a wrong prefix and a wrong secret: which prefixes exist is not told.
     if row is None or not compare_digest(row.digest, digest_of(key)):
-        raise KeyRejectedError(
-            "key_invalid",
+        sentence = (
             "This API key does not exist. Check the key; API keys are made in the admin at “API "
-            "keys”, or by `./tts create_key`.",
+            "keys”, or by `./tts create_key`."
         )
+        raise KeyRejectedError("key_invalid", sentence)
     now = timezone.now()
     if row.revoked_at is not None:
-        raise KeyRejectedError(
-            "key_revoked", "This API key was revoked; ask your administrator for another one."
-        )
+        sentence = "This API key was revoked; ask your administrator for another one."
+        raise KeyRejectedError("key_revoked", sentence)
     if row.expires_at is not None and row.expires_at <= now:
-        raise KeyRejectedError(
-            "key_expired", "This API key has expired; ask your administrator for another one."
-        )
+        sentence = "This API key has expired; ask your administrator for another one."
+        raise KeyRejectedError("key_expired", sentence)
     if not row.user.is_active:
-        raise KeyRejectedError(
-            "user_inactive", "The user of this API key is deactivated; ask your administrator."
-        )
-    _note_use(row, now)
+        sentence = "The user of this API key is deactivated; ask your administrator."
+        raise KeyRejectedError("user_inactive", sentence)
+    # At most once a minute, so that a poll does not cost a write.
+    before = now - USE_IS_NOTED_EVERY
+    if row.last_used_at is None or row.last_used_at <= before:
+        unnoted = Q(last_used_at__isnull=True) | Q(last_used_at__lte=before)
+        ApiKey.objects.filter(unnoted, pk=row.pk).update(last_used_at=now)
     return row
 
 
@@ -103,19 +146,3 @@ def revoke_key(row: ApiKey) -> bool:
     """Make a key useless at once; False when it was revoked already."""
     unrevoked = ApiKey.objects.filter(pk=row.pk, revoked_at__isnull=True)
     return bool(unrevoked.update(revoked_at=timezone.now()))
-
-
-def _row_of(key: str) -> ApiKey | None:
-    match = _KEY.fullmatch(key)
-    if match is None:
-        return None
-    return ApiKey.objects.select_related("user").filter(prefix=match["prefix"]).first()
-
-
-def _note_use(row: ApiKey, now: dt.datetime) -> None:
-    """Write `last_used_at`, at most once a minute, so that a poll does not cost a write."""
-    before = now - USE_IS_NOTED_EVERY
-    if row.last_used_at is not None and row.last_used_at > before:
-        return
-    unnoted = Q(last_used_at__isnull=True) | Q(last_used_at__lte=before)
-    ApiKey.objects.filter(unnoted, pk=row.pk).update(last_used_at=now)

@@ -84,11 +84,7 @@ def check_voice_bytes(api_key: ApiKey | None, voice: Voice, **_: Any) -> None:
 
 
 def check_upload_bytes(
-    key: ApiKey | None,
-    *,
-    also_voice: Any = None,
-    what: str = "file",
-    less: str = "a smaller file",
+    key: ApiKey | None, *, also_voice: Any = None, what: str = "file", less: str = "a smaller file"
 ) -> None:
     """Refuse an upload that is too many bytes; call it where its rows were just written.
 

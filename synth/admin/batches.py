@@ -14,15 +14,22 @@ from django.db.models import Case, IntegerField, Model, QuerySet, Value, When
 from django.db.models.functions import Left
 from django.http import HttpRequest
 from django.urls import reverse
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
 from unfold.admin import TabularInline
 from unfold.widgets import UnfoldAdminFileFieldWidget, UnfoldAdminSelectWidget
 
 from synth.accounts.access import visible_batches
 from synth.admin.books import in_words
-from synth.admin.jobs import COLOURS, WorkAdmin, buttons, live_cell, state_context, text_start
+from synth.admin.jobs import (
+    COLOURS,
+    WorkAdmin,
+    buttons,
+    link_to,
+    live_cell,
+    state_context,
+    text_start,
+)
 from synth.admin.jobs import cell_context as job_cell_context
+from synth.api.batches.entries import entries_of_lines, listed_errors
 from synth.api.batches.requests import REJECT, SKIP
 from synth.api.batches.serializers import (
     BookBatchEntrySerializer,
@@ -30,22 +37,23 @@ from synth.api.batches.serializers import (
     progress_of,
     with_figures,
 )
-from synth.batches import actions as acting
-from synth.batches import figures as of_books
-from synth.batches.actions import may_retry_texts
-from synth.batches.entries import entries_of_lines, listed_errors
-from synth.batches.states import with_state
-from synth.batches.texts import (
+from synth.api.batches.texts import (
     BatchOptions,
     BatchRejectedError,
     PlannedBatch,
     check_batch,
     write_batch,
 )
+from synth.batches import actions as acting
+from synth.batches import figures as of_books
+from synth.batches.actions import may_retry_texts
+from synth.batches.states import with_state
 from synth.formats import FORMATS
 from synth.jobs.eta import WITHOUT_ETA, hours
+from synth.jobs.submit import Sender
 from synth.models import Batch, BatchEntry, BookBatch, RenderJob, TextBatch
 from synth.transitions.batches import WITH_AUDIO
+from synth.transitions.book_batches import pause_batch, resume_batch
 from ttsweb.counted import counted
 from ttsweb.pages.admin_base import RightsMixin, column, row_action
 from ttsweb.refusals import SubmitRejectedError
@@ -161,11 +169,6 @@ def _cell_context(batch: Any) -> dict[str, Any]:
     }
 
 
-def _link_to_job(pk: Any, text: str) -> SafeString:
-    url = reverse("admin:synth_renderjob_change", args=[pk])
-    return format_html('<a href="{}" class="tts-link">{}</a>', url, text)
-
-
 class ItemInline(RightsMixin, TabularInline):
     """The items of a batch in their order, a page at a time; each leads to its job."""
 
@@ -183,7 +186,7 @@ class ItemInline(RightsMixin, TabularInline):
     hide_title = True
 
     number = column("#", lambda item: item.item_index)
-    name = column("custom id", lambda item: _link_to_job(item.pk, item.custom_id))
+    name = column("custom id", lambda item: link_to("renderjob", item.pk, item.custom_id))
     start = column("text", lambda item: text_start(item.text_start))
     state = live_cell("state", "status")
     audio = live_cell("audio")
@@ -258,7 +261,8 @@ class BatchAdmin(_BatchAdmin):
         }
 
     def save_model(self, request: HttpRequest, obj: TextBatch, form: Any, change: bool) -> None:
-        batch = write_batch(form.planned, form.options, owner=request.user)  # type: ignore[arg-type]  # logged in
+        sender = Sender(request.user)  # type: ignore[arg-type]  # logged in
+        batch = write_batch(form.planned, form.options, sender)
         obj.pk = batch.pk
         obj.refresh_from_db()
 
@@ -287,12 +291,7 @@ def _book_cells(batch: Any) -> dict[str, Any]:
         words.append(f"about {hours(progress['eta_seconds'])} left")
     counts = [(state, count) for state, count in data["counts"].items() if count]
     return {
-        **state_context(
-            data["status"],
-            progress["share"],
-            words,
-            is_open=batch.ended_at is None,
-        ),
+        **state_context(data["status"], progress["share"], words, is_open=batch.ended_at is None),
         "data": data,
         "counts": " · ".join(f"{count:,} {state}" for state, count in counts),
     }
@@ -315,8 +314,8 @@ class BookBatchAdmin(_BatchAdmin):
     list_per_page = 25
     search_fields = ("id", "name", "owner__username")
     actions = (
-        row_action("pause_chosen", "Pause", "paused", acting.pause),
-        row_action("resume_chosen", "Resume", "resumed", acting.resume),
+        row_action("pause_chosen", "Pause", "paused", lambda one: pause_batch(one.pk)),
+        row_action("resume_chosen", "Resume", "resumed", lambda one: resume_batch(one.pk)),
         *_BatchAdmin.actions,
     )
     change_form_outer_before_template = "synth/book_batch.html"
@@ -367,22 +366,19 @@ def _entry(entry: Any, shown: dict[str, Any], data: dict[str, Any]) -> dict[str,
     plan, progress = shown["plan"] or {}, shown["progress"]
     words = []
     if progress is not None:
-        words.append(
-            f"{progress['chapters_done']} of {counted(progress['chapters_total'], 'chapter')}"
-        )
-        words.append(hours(progress["audio_seconds"]))
+        total = counted(progress["chapters_total"], "chapter")
+        words += [f"{progress['chapters_done']} of {total}", hours(progress["audio_seconds"])]
     elif plan:
         words.append(f"about {hours(plan['expected_seconds'])}")
     is_held = entry.state == "sampled" and data["status"] not in ("cancelled", "ended")
     share = progress["share"] if progress is not None else 0.0
+    book = [entry.book_id]
     return shown | {
         "pk": entry.pk,
         "colour": COLOURS.get(entry.state, "pending"),
         "words": " · ".join(words),
         "share": f"{share:.3f}",
         "percent": round(100 * share),
-        "approve_url": reverse("book-approve", args=[entry.book_id]) if is_held else "",
-        "page": reverse("admin:synth_booksource_change", args=[entry.book_id])
-        if entry.book_id
-        else "",
+        "approve_url": reverse("book-approve", args=book) if is_held else "",
+        "page": reverse("admin:synth_booksource_change", args=book) if entry.book_id else "",
     }

@@ -89,9 +89,8 @@ _ADVICE = {
 
 
 def advice_for(code: str, *, is_started: bool) -> str:
-    usual = (
-        "Use Retry to render the missing segments." if is_started else "Delete it, or try again."
-    )
+    retry = "Use Retry to render the missing segments."
+    usual = retry if is_started else "Delete it, or try again."
     return _ADVICE.get(code, usual) if code else ""
 
 
@@ -141,14 +140,10 @@ def _sound(book: BookSource) -> dict[str, Any]:
 
 def _files(book: BookSource) -> dict[str, Any]:
     kinds = [
-        {
-            "name": str(kind),
-            "label": KIND_LABELS[kind],
-            "takes": " ".join(takes),
-            "formats": FILE_FORMATS.get(kind, ()),
-        }
+        {"name": str(kind), "label": KIND_LABELS[kind], "takes": " ".join(takes),
+         "formats": FILE_FORMATS.get(kind, ())}
         for kind, takes in TAKES.items()
-    ]
+    ]  # fmt: skip
     return {
         "kinds": kinds,
         "kind_labels": KIND_LABELS,
@@ -188,9 +183,8 @@ class StateFilter(admin.SimpleListFilter):
         chosen = self.value()
         if chosen is None:
             return queryset
-        return (
-            queryset.filter(status_condition([chosen])) if chosen in STATUSES else queryset.none()
-        )
+        is_known = chosen in STATUSES
+        return queryset.filter(status_condition([chosen])) if is_known else queryset.none()
 
 
 class OfBatchFilter(BatchFilter):
@@ -214,9 +208,7 @@ class BookAdmin(WorkAdmin):
         ("chapter", "chapters/<int:index>/", "chapter_part"),
     )
     list_title = "Books"
-    list_display = (
-        "cover", "what", "badge", "progress", "voice", "owner", "created_at", "file",
-    )  # fmt: skip
+    list_display = ("cover", "what", "badge", "progress", "voice", "owner", "created_at", "file")
     list_display_links = ("what",)
     list_filter = (StateFilter, OfBatchFilter, ("language", NamedValuesFilter), "created_at")
     search_fields = ("title", "filename", "owner__username")
@@ -348,12 +340,8 @@ class BookAdmin(WorkAdmin):
             context = {
                 "proof": proof,
                 "skipped": [
-                    {
-                        "label": name.replace("_", " "),
-                        "chars": chars,
-                        "sentence": known.get(name, ""),
-                    }
-                    for name, chars in skipped
+                    {"label": name.replace("_", " "), "chars": n, "sentence": known.get(name, "")}
+                    for name, n in skipped
                 ],
                 "named": named_segments(book.job_id, proof["short_segments"]),
                 "json_url": reverse("book-proof", args=[book.pk]),

@@ -66,8 +66,6 @@ class LinesField(forms.CharField):
 
 
 class LanguageTagField(forms.CharField):
-    """Take a language tag."""
-
     def clean(self, value: Any) -> str:
         text: str = super().clean(value)
         tag = language_tag(text) if text else ""
@@ -77,8 +75,6 @@ class LanguageTagField(forms.CharField):
 
 
 class MinutesField(forms.IntegerField):
-    """Take minutes from now."""
-
     def clean(self, value: Any) -> Any:
         minutes = super().clean(value)
         return None if minutes is None else timezone.now() + dt.timedelta(minutes=minutes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from django.contrib import admin, messages
@@ -14,6 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.loader import render_to_string
 from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from rest_framework import serializers
 
@@ -23,10 +24,10 @@ from synth.admin.job_form import JobForm
 from synth.api.jobs.serializers import file_name_of, has_audio, progress_of
 from synth.jobs.eta import WITHOUT_ETA, etas, hours, real_time_factor
 from synth.jobs.options import OPTIONS, Option, Value
-from synth.jobs.queue_places import queue_positions
+from synth.jobs.queue_places import QueueState, queue_positions
 from synth.jobs.removal import delete_job
 from synth.jobs.retry import RetryRefusedError, may_retry, retry
-from synth.jobs.submit import submit_job
+from synth.jobs.submit import Sender, submit_job
 from synth.models import Export, ExportCues, RenderJob, Segment
 from synth.transitions.files import pause_job, resume_job
 from synth.transitions.jobs import UNFINISHED, ChangeRefusedError, cancel_job, change_job
@@ -34,13 +35,6 @@ from ttsweb.counted import counted
 from ttsweb.pages.admin_base import BatchFilter, NounAdmin, column, row_action
 from ttsweb.refusals import SubmitRejectedError
 
-REFUSALS = (
-    SubmitRejectedError,
-    KeyLimitError,
-    RetryRefusedError,
-    ChangeRefusedError,
-    serializers.ValidationError,
-)
 # The colours of badges, which are named after the states of voices; any other state is blue.
 COLOURS = {
     **dict.fromkeys(("succeeded", "done", "ended"), "ready"),
@@ -55,7 +49,13 @@ _LABELS = {"pause": "Pause", "resume": "Resume", "close": "Take no more files"}
 class WorkAdmin(NounAdmin):
     """The page of a kind of work: a job, a batch, a book, a batch of books."""
 
-    refusals = REFUSALS
+    refusals = (
+        SubmitRejectedError,
+        KeyLimitError,
+        RetryRefusedError,
+        ChangeRefusedError,
+        serializers.ValidationError,
+    )
     list_per_page = 50
     show_full_result_count = False
     noun = ""  # as the pages' scripts and the live parts call it
@@ -74,6 +74,11 @@ def live_cell(part: str, title: str = "", ordering: str | None = None) -> Any:
         return render_cell(page.noun, part, row, page.cell_context(row))
 
     return shown
+
+
+def link_to(page: str, pk: Any, text: Any) -> SafeString:
+    url = reverse(f"admin:synth_{page}_change", args=[pk])
+    return format_html('<a href="{}" class="tts-link">{}</a>', url, text)
 
 
 def state_context(status: str, share: float, words: list[str], *, is_open: bool) -> dict[str, Any]:
@@ -126,16 +131,14 @@ _ON_JOBS: dict[str, tuple[str, str, Callable[[RenderJob], Any]]] = {
     "cancel_chosen": ("Cancel", "cancelled", lambda job: cancel_job(job.pk)),
     "retry_chosen": ("Retry", "queued again", retry),
     "make_interactive": (
-        "Set interactive priority",
-        "moved to interactive priority",
+        "Set interactive priority", "moved to interactive priority",
         lambda job: change_job(job.pk, {"priority": RenderJob.Priority.INTERACTIVE}),
     ),
     "make_bulk": (
-        "Set bulk priority",
-        "moved to bulk priority",
+        "Set bulk priority", "moved to bulk priority",
         lambda job: change_job(job.pk, {"priority": RenderJob.Priority.BULK}),
     ),
-}
+}  # fmt: skip
 
 
 def job_actions(
@@ -155,16 +158,16 @@ PAGE_PARAMETER = "segments-page"
 SEGMENT_ORDER = ("chapter__index", "index")
 MOST_MARKS = 2000
 _START_CHARS = 60
-# What the page calls the states of a segment.
-_WORDS = {"claimed": "rendering"}
 _AGAIN = (Segment.Status.DONE, Segment.Status.FAILED)
 
 
-def look_up(jobs: Sequence[Any]) -> None:
+def look_up(jobs: list[Any]) -> list[Any]:
     """Set on jobs where they stand in the queue and when they are done, by a few queries."""
-    places, left = queue_positions(jobs), etas(jobs)
+    queue = QueueState(jobs)
+    places, left = queue_positions(jobs, queue), etas(jobs, queue)
     for job in jobs:
         job.place, job.seconds_left = places.get(job.pk), left.get(job.pk)
+    return jobs
 
 
 def words_of(job: Any) -> list[str]:
@@ -304,8 +307,7 @@ class RenderJobAdmin(WorkAdmin):
         return jobs.prefetch_related("voices__version__voice")
 
     def look_up(self, rows: list[Any]) -> list[Any]:
-        look_up(rows)
-        return rows
+        return look_up(rows)
 
     def page_context(self, request: HttpRequest, row: RenderJob) -> dict[str, Any]:
         may_control = self.has_control_permission(request)
@@ -325,7 +327,8 @@ class RenderJobAdmin(WorkAdmin):
         }
 
     def save_model(self, request: HttpRequest, obj: RenderJob, form: Any, change: bool) -> None:
-        job, _ = submit_job(form.order, owner=request.user)  # type: ignore[arg-type]  # logged in
+        sender = Sender(request.user)  # type: ignore[arg-type]  # logged in
+        job, _ = submit_job(form.order, sender)
         obj.pk = job.pk
         obj.refresh_from_db()
 
@@ -348,8 +351,8 @@ class RenderJobAdmin(WorkAdmin):
 def _sound(job: RenderJob) -> dict[str, Any]:
     url = reverse("job-audio", args=[job.pk])
     if not has_audio(job):
-        can_listen = job.status in UNFINISHED and job.speed == 1
-        return {"live_url": f"{url}?live=1" if can_listen else ""}
+        can_listen = job.status in UNFINISHED
+        return {"live_url": f"{url}?live=1&format=wav" if can_listen else ""}
     export = job.exports.filter(format=job.format, status=Export.Status.DONE).first()
     return {
         "file_url": url,
@@ -384,7 +387,7 @@ def _row(job: RenderJob, segment: Segment, *, may_control: bool) -> dict[str, An
         "segment": segment,
         "take": segment.take,
         "colour": COLOURS.get(segment.status, "pending"),
-        "status": _WORDS.get(segment.status, segment.status),
+        "status": "rendering" if segment.status == "claimed" else segment.status,
         "url": reverse("job-segment-audio", args=args) if segment.take_id else "",
         "seed": str(segment.seed),
         "again_url": reverse("job-segment-render", args=args) if may else "",

@@ -68,10 +68,10 @@ class LexiconForm(_LexiconForm):
         if scope == Lexicon.Scope.VOICE and voice is None:
             self.add_error("voice", "Choose a voice: a lexicon of the scope voice needs one.")
         if scope != Lexicon.Scope.VOICE and voice is not None:
-            self.add_error(
-                "voice",
-                "Leave the voice empty, or choose the scope voice: only that scope has a voice.",
+            sentence = (
+                "Leave the voice empty, or choose the scope voice: only that scope has a voice."
             )
+            self.add_error("voice", sentence)
         is_new = self.instance._state.adding
         owner = Q(owner_id=self.user.pk if is_new else self.instance.owner_id)
         others = find_visible_lexicons(self.user).filter(owner, name__iexact=values.get("name", ""))
@@ -91,11 +91,7 @@ class EntryForm(_EntryForm):
         model = LexiconEntry
         fields = ("index", "find", "say", "kind", "case_sensitive", "language", "enabled")
         field_classes: ClassVar = {"language": LanguageTagField}
-        widgets: ClassVar = {
-            "find": UnfoldAdminTextInputWidget,
-            "say": UnfoldAdminTextInputWidget,
-            "language": UnfoldAdminTextInputWidget,
-        }
+        widgets: ClassVar = dict.fromkeys(("find", "say", "language"), UnfoldAdminTextInputWidget)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -121,8 +117,6 @@ class EntryForm(_EntryForm):
 
 
 class PreviewForm(forms.Form):
-    """A text to try a lexicon on."""
-
     text = forms.CharField(
         strip=False, widget=UnfoldAdminTextareaWidget(attrs={"rows": 4, "required": True})
     )
@@ -145,8 +139,6 @@ class ImportForm(forms.Form):
 
 
 class EntryInline(TabularInline):
-    """The entries of a lexicon."""
-
     model = LexiconEntry
     form = EntryForm
     fields = ("index", "find", "say", "kind", "case_sensitive", "language", "enabled")
@@ -230,9 +222,8 @@ class LexiconAdmin(NounAdmin):
             self.message_user(request, "Choose a CSV or PLS file.", messages.ERROR)
             return back
         try:
-            done = import_entries(
-                lexicon, form.cleaned_data["file"].read(), mode=form.cleaned_data["mode"]
-            )
+            given = form.cleaned_data
+            done = import_entries(lexicon, given["file"].read(), mode=given["mode"])
         except BadLinesError as error:
             for bad in error.lines[:_SHOWN_BAD_LINES]:
                 text = f"Line {bad.line}{', ' + bad.attr if bad.attr else ''}: {bad.message}"

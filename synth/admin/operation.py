@@ -12,10 +12,10 @@ from django.forms import ModelForm, MultipleChoiceField, ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.template.defaultfilters import filesizeformat
 from django.urls import path, reverse
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
+from synth.admin.jobs import link_to
 from synth.models import (
     RenderJob,
     Segment,
@@ -64,11 +64,8 @@ class OwnRowsAdmin(NounAdmin):
 
 
 def _job_link(row: WebhookDelivery) -> str | SafeString:
-    if row.about is None:
-        return "-"
     page = "renderjob" if row.job_id else "textbatch"
-    url = reverse(f"admin:synth_{page}_change", args=[row.about])
-    return format_html('<a href="{}" class="tts-link">{}</a>', url, row.about)
+    return "-" if row.about is None else link_to(page, row.about, row.about)
 
 
 _resend = row_action(
@@ -220,20 +217,25 @@ def _figures(worker: WorkerStatus) -> str:
 class WorkerStatusAdmin(NounAdmin):
     """What the workers last said of themselves; nothing can be changed here."""
 
-    list_display = ("name", "role", "state_label", "device", "checkpoint", "last_seen_at", "detail")
+    list_display = (
+        "name", "role", "state_label", "reached", "device", "checkpoint", "last_seen_at", "detail",
+    )  # fmt: skip
     fields = (
-        "name", "role", "state_label", "detail", "device", "checkpoint", "model_fingerprint",
-        "codec_fingerprint", "resampler", "measured", "started_at", "last_seen_at",
+        "name", "role", "state_label", "reached", "detail", "device", "checkpoint",
+        "model_fingerprint", "codec_fingerprint", "resampler", "measured", "started_at",
+        "last_seen_at",
     )  # fmt: skip
 
     measured = column("figures", _figures)
+    reached = column(
+        "reached", lambda worker: "over HTTPS" if worker.is_elsewhere else "at the site"
+    )
 
     state_label = column(
         "state", lambda worker: worker.state, None,
-        {
-            "starting": "info", "warming": "info", "ready": "success", "draining": "warning",
-            "failed": "danger",
-        },
+        {"starting": "info", "warming": "info", "ready": "success", "unloaded": "success",
+         "draining": "warning",
+         "failed": "danger"},
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import base64
 import binascii
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.conf import settings
@@ -28,6 +28,30 @@ _DATA_URL = re.compile(f"data:({_WORD}/{_WORD})?(;{_WORD}={_WORD})*;base64,")
 _BASE64 = "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)"  # not empty
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 _DECIMAL = re.compile(r"[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})(e[+-]?[0-9]{1,3})?", re.I)
+
+
+def _answer_field(field: type[Any], **fixed: Any) -> Callable[..., Any]:
+    """Return a function that declares a field of an answer by its help text.
+
+    Its name is that of the type in OpenAPI. Fields of requests name their class: theirs are
+    stricter, and take options that these functions would hide.
+    """
+
+    def declare(help_text: str | None = None, *, null: bool = False, **more: Any) -> Any:
+        more |= {"allow_null": True} if null else {}
+        return field(help_text=help_text, **{name: make() for name, make in fixed.items()}, **more)
+
+    return declare
+
+
+string = _answer_field(serializers.CharField)
+strings = _answer_field(serializers.ListField, child=serializers.CharField)
+integer = _answer_field(serializers.IntegerField)
+integers = _answer_field(serializers.ListField, child=serializers.IntegerField)
+number = _answer_field(serializers.FloatField)
+boolean = _answer_field(serializers.BooleanField)
+identifier = _answer_field(serializers.UUIDField)
+moment = _answer_field(serializers.DateTimeField)
 
 
 def unless_skipped(field: str, schema: str) -> dict[str, Any]:
@@ -92,9 +116,8 @@ class UrlField(StrictTextField):
     def run_validation(self, data: Any = empty) -> Any:
         found = super().run_validation(data)
         if found == "":
-            raise serializers.ValidationError(
-                "Expected a URL; leave the field out for none.", code="url_invalid"
-            )
+            sentence = "Expected a URL; leave the field out for none."
+            raise serializers.ValidationError(sentence, code="url_invalid")
         return found
 
 
@@ -146,9 +169,23 @@ class StrictNumberField(SelfDescribingField, serializers.Field[Any, Any, Any, An
         }
 
 
+def optional_whole(low: float, high: float, help_text: str, **more: Any) -> StrictNumberField:
+    return StrictNumberField(low, high, whole=True, required=False, help_text=help_text, **more)
+
+
+def optional_name(help_text: str, **more: Any) -> StrictTextField:
+    """Return a field for the id or name of a voice or a lexicon."""
+    return StrictTextField(required=False, max_length=100, help_text=help_text, **more)
+
+
+def any_file(help_text: str | None = None, **more: Any) -> Any:
+    """Return a field for a file; whoever reads it says what is wrong with it."""
+    return serializers.FileField(allow_empty_file=True, max_length=255, help_text=help_text, **more)
+
+
 @extend_schema_field({"type": "string", "pattern": f"^({_DATA_URL.pattern}{_BASE64}$|https?://)"})
 class ReferenceAudioField(serializers.Field[Any, Any, Any, Any]):
-    """Take a clip as `data:audio/wav;base64,…` of at most `TTS_MAX_CLIP_BYTES` decoded bytes.
+    """Take a clip as `data:audio/wav;base64,…` of at most MAX_CLIP_BYTES decoded bytes.
 
     A URL of http or https is taken too, where TTS_URL_REFERENCES is on; the path of a file never.
     """
@@ -164,10 +201,8 @@ class ReferenceAudioField(serializers.Field[Any, Any, Any, Any]):
             if not settings.URL_REFERENCES:
                 raise urls_are_off().at("reference.audio")
             if len(data) > MAX_URL_CHARS:
-                raise serializers.ValidationError(
-                    f"The URL is too long: at most {MAX_URL_CHARS} characters are allowed.",
-                    code="url_invalid",
-                )
+                sentence = f"The URL is too long: at most {MAX_URL_CHARS} characters are allowed."
+                raise serializers.ValidationError(sentence, code="url_invalid")
             return data
         found = _DATA_URL.match(data[:200]) if isinstance(data, str) else None
         if found is None:
@@ -182,6 +217,5 @@ class ReferenceAudioField(serializers.Field[Any, Any, Any, Any]):
         try:
             return base64.b64decode(encoded, validate=True)
         except (binascii.Error, ValueError) as error:
-            raise serializers.ValidationError(
-                "The text after `base64,` is not valid base64.", code="not_base64"
-            ) from error
+            sentence = "The text after `base64,` is not valid base64."
+            raise serializers.ValidationError(sentence, code="not_base64") from error

@@ -21,18 +21,17 @@ from rest_framework.views import APIView
 from synth.api.fields import (
     NOT_BLANK,
     NOT_BLANK_AT_ENDS,
-    StrictNumberField,
     StrictTextField,
+    any_file,
+    identifier,
+    integer,
+    optional_name,
+    optional_whole,
+    string,
+    strings,
 )
 from synth.api.option_fields import LanguageField
-from synth.lexicons import store
-from synth.lexicons.files import (
-    BadLinesError,
-    import_entries,
-    max_file_bytes,
-    write_csv,
-    write_pls,
-)
+from synth.lexicons import files, store
 from synth.lexicons.store import MAX_INDEX, MODES, find_visible_lexicons, may_change
 from synth.models import ApiKey, Lexicon, LexiconEntry
 from synth.text.rules import MAX_RULE_CHARS
@@ -53,8 +52,8 @@ _KINDS_HELP = (
 class LexiconVoiceSerializer(serializers.Serializer[Any]):
     """The voice that a lexicon belongs to."""
 
-    id = serializers.UUIDField()
-    name = serializers.CharField()
+    id = identifier()
+    name = string()
 
 
 class LexiconSerializer(serializers.ModelSerializer[Lexicon]):
@@ -67,7 +66,7 @@ class LexiconSerializer(serializers.ModelSerializer[Lexicon]):
         serializers.BooleanField(help_text="True: it applies to the texts of all users."),
     )
     may_change = serializers.SerializerMethodField()
-    entries_total = serializers.IntegerField()
+    entries_total = integer()
 
     class Meta:
         model = Lexicon
@@ -87,12 +86,7 @@ class LexiconChangeSerializer(StrictSerializer):
 
     name = StrictTextField(max_length=100, pattern=NOT_BLANK_AT_ENDS)
     scope = serializers.ChoiceField(choices=Lexicon.Scope.choices, default="named")
-    voice = StrictTextField(
-        required=False,
-        allow_null=True,
-        max_length=100,
-        help_text="Id or name of the voice; only for the scope `voice`.",
-    )
+    voice = optional_name("Id or name of the voice; only for the scope `voice`.", allow_null=True)
     language = LanguageField(
         required=False, allow_blank=True, help_text="Language of the texts; empty: any language."
     )
@@ -100,9 +94,8 @@ class LexiconChangeSerializer(StrictSerializer):
 
     def validate_name(self, value: str) -> str:
         if not value.strip() or value != value.strip():
-            raise serializers.ValidationError(
-                "Give a name without blanks at its start or end.", code="name_invalid"
-            )
+            sentence = "Give a name without blanks at its start or end."
+            raise serializers.ValidationError(sentence, code="name_invalid")
         return value
 
 
@@ -142,12 +135,7 @@ class EntryChangeSerializer(StrictSerializer):
         help_text="Language of the texts; empty: that of the lexicon.",
     )
     enabled = StrictBooleanField(default=True)
-    index = StrictNumberField(
-        *(0, MAX_INDEX),
-        whole=True,
-        required=False,
-        help_text="Position among the entries; at the end if left out.",
-    )
+    index = optional_whole(0, MAX_INDEX, "Position among the entries; at the end if left out.")
 
 
 class LexiconFilterSerializer(StrictSerializer):
@@ -180,23 +168,19 @@ class ImportQuerySerializer(StrictSerializer):
 class ImportFormSerializer(StrictSerializer):
     """A form with a file, CSV or PLS; the format is found by its first character."""
 
-    file = serializers.FileField(max_length=255, allow_empty_file=True)
+    file = any_file()
     mode = serializers.ChoiceField(choices=MODES, required=False)
 
 
 class ImportedSerializer(serializers.Serializer[Any]):
     """The result of an import."""
 
-    added = serializers.IntegerField()
-    entries_total = serializers.IntegerField()
-    warnings = serializers.ListField(
-        child=serializers.CharField(),
-        help_text="The lines of the file that were left out, and the reasons.",
-    )
+    added = integer()
+    entries_total = integer()
+    warnings = strings("The lines of the file that were left out, and the reasons.")
 
 
 def find_lexicon(request: Request, lexicon_id: uuid.UUID) -> Lexicon:
-    """Return a lexicon that this user may see, or raise the 404."""
     lexicon = _shown(find_visible_lexicons(request.user)).filter(pk=lexicon_id).first()
     if lexicon is None:
         raise store.not_found()
@@ -204,7 +188,6 @@ def find_lexicon(request: Request, lexicon_id: uuid.UUID) -> Lexicon:
 
 
 def find_to_change(request: Request, lexicon_id: uuid.UUID) -> Lexicon:
-    """Return a lexicon that this user may change, or raise the 404 or 403."""
     lexicon = find_lexicon(request, lexicon_id)
     store.check_may_change(request.user, lexicon)
     return lexicon
@@ -218,7 +201,6 @@ def _find_entry(request: Request, lexicon_id: uuid.UUID, entry_id: int) -> Lexic
 
 
 def _with_voice(request: Request, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return values whose voice is found."""
     if values.get("voice") is None:
         return values
     return {**values, "voice": find_voice(request.user, values["voice"])}  # type: ignore[arg-type]  # never anonymous
@@ -232,12 +214,8 @@ def _make(request: Request, asked: Mapping[str, Any]) -> Lexicon:
     values = dict(asked)
     is_shared = values.pop("shared")
     if is_shared and not getattr(request.user, "is_superuser", False):
-        raise ApiProblem(
-            403,
-            "lexicon_shared",
-            "Only an administrator can create a lexicon for all users; leave `shared` out.",
-            attr="shared",
-        )
+        sentence = "Only an administrator can create a lexicon for all users; leave `shared` out."
+        raise ApiProblem(403, "lexicon_shared", sentence, attr="shared")
     owner_id = None if is_shared else request.user.pk
     made = store.save_lexicon(Lexicon(owner_id=owner_id), _with_voice(request, values))
     return find_lexicon(request, made.pk)
@@ -335,7 +313,7 @@ class _FileParser(BoundedParser):
     format: ClassVar[str]
 
     def max_bytes(self) -> int:
-        return max_file_bytes()
+        return files.max_file_bytes()
 
     def read(self, body: bytes) -> LexiconFile:
         return LexiconFile(body, self.format)
@@ -404,8 +382,8 @@ class LexiconImportView(APIView):
         lexicon = find_to_change(request, lexicon_id)
         file, mode = _file_of(request, query["mode"])
         try:
-            done = import_entries(lexicon, file.content, mode=mode, format=file.format)
-        except BadLinesError as error:
+            done = files.import_entries(lexicon, file.content, mode=mode, format=file.format)
+        except files.BadLinesError as error:
             details: dict[str, Any] = {}  # by line and field
             for bad in error.lines:
                 fields = details.setdefault(str(bad.line), {})
@@ -419,9 +397,9 @@ def exported(lexicon: Lexicon, format: str) -> HttpResponse:
     """Return a lexicon as a file to be saved; `format` is csv or pls."""
     left_out: list[str] = []
     if format == "csv":
-        content = write_csv(lexicon.entries.all())
+        content = files.write_csv(lexicon.entries.all())
     else:
-        content, left_out = write_pls(lexicon, lexicon.entries.all())
+        content, left_out = files.write_pls(lexicon, lexicon.entries.all())
     answer = HttpResponse(content, content_type=_TYPES[format])
     answer["Content-Disposition"] = f'attachment; filename="lexicon-{str(lexicon.pk)[:8]}.{format}"'
     answer["X-Content-Type-Options"] = "nosniff"
@@ -436,12 +414,8 @@ def _file_of(request: Request, mode: Any) -> tuple[LexiconFile, Any]:
         return request.data, mode
     if not request.content_type.startswith("multipart/"):
         # No parser is asked to read a body without a byte.
-        raise ApiProblem(
-            400,
-            "file_empty",
-            "The file is empty; send a CSV or PLS file with entries.",
-            attr="file",
-        )
+        sentence = "The file is empty; send a CSV or PLS file with entries."
+        raise ApiProblem(400, "file_empty", sentence, attr="file")
     form = ImportFormSerializer(data=request.data)
     form.is_valid(raise_exception=True)
     content = form.validated_data["file"].read()

@@ -45,9 +45,8 @@ class LanguageField(SelfDescribingField, serializers.CharField):
     def to_internal_value(self, data: Any) -> str:
         tag = language_tag(data) if isinstance(data, str) else None
         if tag is None:
-            raise serializers.ValidationError(
-                "Expected a language tag such as en, pt-BR or zh-Hant.", code="language_invalid"
-            )
+            sentence = "Expected a language tag such as en, pt-BR or zh-Hant."
+            raise serializers.ValidationError(sentence, code="language_invalid")
         return tag
 
     def describe(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
@@ -151,15 +150,12 @@ class PausesField(SelfDescribingField, JsonField):
     def _read_pause(self, name: str, value: Any) -> tuple[str, Any]:
         if name not in self.names:
             known = ", ".join(self.names)
-            raise serializers.ValidationError(
-                f"There is no such pause; allowed pauses are {known}.", code="unknown_field"
-            )
+            sentence = f"There is no such pause; allowed pauses are {known}."
+            raise serializers.ValidationError(sentence, code="unknown_field")
         return name, self.child.run_validation(value)
 
 
 class BookPausesField(PausesField):
-    """Take how long the pauses of a book are, which has chapters besides."""
-
     names = BOOK_PAUSE_NAMES
 
 
@@ -185,9 +181,8 @@ class ListField(SelfDescribingField, JsonField):
         if not isinstance(data, list):
             raise serializers.ValidationError("Expected a list.", code="invalid")
         if len(data) > self.most:
-            raise serializers.ValidationError(
-                f"There are {len(data)} entries; at most {self.most} are allowed.", code="too_many"
-            )
+            sentence = f"There are {len(data)} entries; at most {self.most} are allowed."
+            raise serializers.ValidationError(sentence, code="too_many")
         read = self.child.run_validation
         return list(read_each(enumerate(data), lambda place, one: (place, read(one))).values())
 
@@ -262,6 +257,5 @@ def check_object(data: Any, most: float = math.inf, what: str = "entries") -> No
     if not isinstance(data, Mapping):
         raise serializers.ValidationError("Expected an object.", code="invalid")
     if len(data) > most:
-        raise serializers.ValidationError(
-            f"There are {len(data)} {what}; at most {most} are allowed.", code="too_many"
-        )
+        sentence = f"There are {len(data)} {what}; at most {most} are allowed."
+        raise serializers.ValidationError(sentence, code="too_many")

@@ -16,22 +16,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.api.fields import StrictNumberField
+from synth.api.fields import StrictNumberField, boolean, identifier, integer, integers, string
 from synth.api.jobs.segment_views import TakeIdField
 from synth.api.jobs.serializers import CandidateSerializer
 from synth.models import ApiKey, Segment
-from synth.review.listing import (
-    FAILED,
-    FLAGGED,
-    FLAGS,
-    REASONS,
-    SHORT,
-    approve,
-    books_of,
-    reviewable,
-    sentence_of,
-    to_review,
-)
+from synth.review import listing
 from synth.transitions.takes import with_candidate
 from ttsweb.http.api import StrictSerializer
 from ttsweb.http.fields import LookUpMixin, PageSerializer, ShownField
@@ -46,34 +35,32 @@ _SHORT_FLAG = {"name": "too_short", "sentence": "The take is too short for its t
 class FlagSerializer(serializers.Serializer[Any]):
     """One flag of a take, and its meaning."""
 
-    name = serializers.CharField()
-    sentence = serializers.CharField()
+    name = string()
+    sentence = string()
 
 
 class NeighbourSerializer(serializers.Serializer[Any]):
     """A segment before or after the reviewed one."""
 
-    id = serializers.IntegerField()
-    index = serializers.IntegerField()
-    text = serializers.CharField()
-    audio_url = serializers.CharField(allow_null=True, help_text="Null until it is rendered.")
+    id = integer()
+    index = integer()
+    text = string()
+    audio_url = string("Null until it is rendered.", null=True)
 
 
 class ReviewChapterSerializer(serializers.Serializer[Any]):
     """The chapter of a segment."""
 
-    index = serializers.IntegerField()
-    title = serializers.CharField()
+    index = integer()
+    title = string()
 
 
 class ReviewTakeSerializer(CandidateSerializer):
     """One take of a segment that can be chosen."""
 
-    is_kept = serializers.BooleanField()
-    heard = serializers.CharField(
-        allow_null=True, help_text="The words that a transcriber heard; null if none is set up."
-    )
-    audio_url = serializers.CharField()
+    is_kept = boolean()
+    heard = string("The words that a transcriber heard; null if none is set up.", null=True)
+    audio_url = string()
 
 
 _TAKE_FIELDS = ("take", "seed", "seconds", "score", "flags", "measures")
@@ -82,12 +69,12 @@ _TAKE_FIELDS = ("take", "seed", "seconds", "score", "flags", "measures")
 def reason_of(segment: Any) -> str | None:
     """Return why a segment of the list's queryset needs somebody's ears; None where it does not."""
     if segment.status == Segment.Status.FAILED:
-        return FAILED
+        return listing.FAILED
     if segment.status != Segment.Status.DONE or segment.approved:
         return None
     if segment.kept_flags.startswith('["'):
-        return FLAGGED
-    return SHORT if segment.is_short else None
+        return listing.FLAGGED
+    return listing.SHORT if segment.is_short else None
 
 
 def _takes_of(segment: Segment) -> list[dict[str, Any]]:
@@ -121,7 +108,8 @@ def _flags_of(segment: Any) -> list[dict[str, str]]:
     if kept is None:
         return []
     found = [
-        {"name": name, "sentence": sentence_of(name, kept["measures"])} for name in kept["flags"]
+        {"name": name, "sentence": listing.sentence_of(name, kept["measures"])}
+        for name in kept["flags"]
     ]
     return found or ([_SHORT_FLAG] if segment.is_short else [])
 
@@ -129,8 +117,8 @@ def _flags_of(segment: Any) -> list[dict[str, str]]:
 class ReviewItemSerializer(LookUpMixin, serializers.Serializer[Any]):
     """A segment with everything that a person needs to judge it."""
 
-    id = serializers.IntegerField()
-    job = serializers.UUIDField(source="job_id")
+    id = integer()
+    job = identifier(source="job_id")
     book = ShownField(
         lambda segment: segment.book and segment.book[0], serializers.UUIDField(allow_null=True)
     )
@@ -139,15 +127,15 @@ class ReviewItemSerializer(LookUpMixin, serializers.Serializer[Any]):
         help_text="Title of the book, or else the first 80 characters of the job's text.",
     )
     chapter = ReviewChapterSerializer()
-    index = serializers.IntegerField()
-    text = serializers.CharField()
-    spoken_text = serializers.CharField()
-    speaker = serializers.IntegerField()
+    index = integer()
+    text = string()
+    spoken_text = string()
+    speaker = integer()
     status = serializers.ChoiceField(choices=Segment.Status.choices)
     reason = ShownField(
         reason_of,
         serializers.ChoiceField(
-            choices=REASONS,
+            choices=listing.REASONS,
             allow_null=True,
             help_text="Why the segment is listed for review; null if it is not.",
         ),
@@ -159,10 +147,10 @@ class ReviewItemSerializer(LookUpMixin, serializers.Serializer[Any]):
         ),
     )
     flags = ShownField(_flags_of, FlagSerializer(many=True))
-    approved = serializers.BooleanField()
-    error_code = serializers.CharField()
-    error_message = serializers.CharField()
-    take = serializers.UUIDField(source="take_id", allow_null=True)
+    approved = boolean()
+    error_code = string()
+    error_message = string()
+    take = identifier(null=True, source="take_id")
     takes = ShownField(_shown_takes, ReviewTakeSerializer(many=True))
     before = ShownField(lambda segment: segment.before, NeighbourSerializer(many=True))
     after = ShownField(lambda segment: segment.after, NeighbourSerializer(many=True))
@@ -172,7 +160,7 @@ class ReviewItemSerializer(LookUpMixin, serializers.Serializer[Any]):
 
     def look_up(self, rows: Sequence[Any]) -> None:
         """Find books and up to two neighbours on each side, with a query each for all of them."""
-        books = books_of({segment.job_id for segment in rows})
+        books = listing.books_of({segment.job_id for segment in rows})
         neighbours = _neighbours_of(rows)
         for segment in rows:
             place, around = segment.index, neighbours.get(segment.chapter_id, {})
@@ -271,7 +259,7 @@ class ReviewFilterSerializer(serializers.Serializer[Any]):
 
     book = id_filter("book", lambda book: Q(job__book=book) | Q(job__sampled_book=book))
     job = id_filter("job")
-    flag = names_filter(list(FLAGS), "One or more flags, separated by commas.", _is_flagged)
+    flag = names_filter(list(listing.FLAGS), "One or more flags, separated by commas.", _is_flagged)
     status = names_filter(("failed", "done"), "`failed`, `done` or both, separated by commas.")
     heard = truth_filter(
         "`true`: only segments with a take that can be heard; `false`: only segments without one.",
@@ -318,30 +306,29 @@ class ApproveManySerializer(StrictSerializer):
 
     def validate_takes(self, value: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if len({one["segment"] for one in value}) < len(value):
-            raise serializers.ValidationError(
-                "A segment is listed twice; list each once.", code="repeated"
-            )
+            sentence = "A segment is listed twice; list each once."
+            raise serializers.ValidationError(sentence, code="repeated")
         return value
 
 
 class RefusedApprovalSerializer(serializers.Serializer[Any]):
     """A segment that was not approved, and the reason."""
 
-    segment = serializers.IntegerField()
-    code = serializers.CharField()
-    detail = serializers.CharField()
+    segment = integer()
+    code = string()
+    detail = string()
 
 
 class ApprovedManySerializer(serializers.Serializer[Any]):
     """The result of approving several takes."""
 
-    approved = serializers.ListField(child=serializers.IntegerField())
+    approved = integers()
     refused = RefusedApprovalSerializer(many=True)
 
 
 def _find(request: Request, segment_id: int) -> Segment:
     missing = "No segment that you may see has this id."
-    return get_row(reviewable(request.user), "segment_not_found", missing, pk=segment_id)
+    return get_row(listing.reviewable(request.user), "segment_not_found", missing, pk=segment_id)
 
 
 REVIEWED = Noun("review-segment", ReviewItemSerializer, _find)
@@ -359,7 +346,7 @@ class ReviewView(ListView[Segment]):
     def rows(self) -> QuerySet[Segment]:
         """Return the segments that need a review, or those that were approved."""
         wants_approved = self.request.query_params.get("approved") == "true"
-        return to_review(self.request.user, approved=wants_approved)
+        return listing.to_review(self.request.user, approved=wants_approved)
 
 
 class ReviewSegmentView(APIView):
@@ -379,7 +366,7 @@ class ReviewApproveView(APIView):
         twice, it changes nothing.
         """
         asked = read_body(request, ApproveSerializer)
-        refused = approve(request.user, {segment_id: asked["take"]})
+        refused = listing.approve(request.user, {segment_id: asked["take"]})
         for error in refused.values():
             raise error
         return REVIEWED.shown(request, segment_id)
@@ -393,7 +380,7 @@ class ReviewApproveManyView(APIView):
         """Approve up to 200 takes; those that are refused are listed with the reason."""
         asked = read_body(request, ApproveManySerializer)
         seen = {one["segment"]: one["take"] for one in asked["takes"]}
-        refused = approve(request.user, seen)
+        refused = listing.approve(request.user, seen)
         errors = [
             {"segment": pk, "code": error.code, "detail": str(error)}
             for pk, error in refused.items()

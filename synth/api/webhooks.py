@@ -15,18 +15,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.api.fields import URL_PATTERN, StrictTextField
+from synth.api.fields import URL_PATTERN, StrictTextField, identifier, string
 from synth.models import ApiKey, Batch, WebhookDelivery, WebhookEndpoint, WebhookSecret
 from synth.transitions.webhooks import resend_delivery
-from synth.webhooks.endpoints import (
-    change_endpoint,
-    check_webhook_url,
-    create_endpoint,
-    delete_endpoint,
-    previous_until,
-    rotate_secret,
-    secret_of,
-)
+from synth.webhooks import endpoints
 from synth.webhooks.events import tell_test
 from ttsweb.http.api import ApiProblem, StrictSerializer
 from ttsweb.http.fields import ShownField, StrictBooleanField
@@ -39,8 +31,6 @@ EVENTS = WebhookDelivery.Event.values
 
 
 class WebhookUrlField(StrictTextField):
-    """Take a URL to which messages may be sent."""
-
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(raw=True, max_length=MOST_CHARACTERS, pattern=URL_PATTERN, **kwargs)
 
@@ -52,7 +42,7 @@ class WebhookUrlField(StrictTextField):
         """
         url: str = super().run_validation(data)
         try:
-            check_webhook_url(url)
+            endpoints.check_webhook_url(url)
         except SubmitRejectedError as error:
             raise serializers.ValidationError(str(error), code=error.code) from error
         return url
@@ -67,16 +57,13 @@ class WebhookUrlField(StrictTextField):
     }
 )
 class EventsField(serializers.Field[Any, Any, Any, Any]):
-    """Take the names of events, each once."""
-
     def to_internal_value(self, data: Any) -> list[str]:
         if not isinstance(data, list) or not data:
             raise serializers.ValidationError("Expected a list of at least one event.")
         unknown = [one for one in data if one not in EVENTS]
         if unknown:
-            raise serializers.ValidationError(
-                f"Unknown event; the allowed events are {', '.join(EVENTS)}."
-            )
+            sentence = f"Unknown event; the allowed events are {', '.join(EVENTS)}."
+            raise serializers.ValidationError(sentence)
         if len(set(data)) < len(data):
             raise serializers.ValidationError("Name each event once.", code="repeated")
         return data
@@ -118,7 +105,7 @@ class EndpointSerializer(serializers.ModelSerializer[WebhookEndpoint]):
 class DeliveryListSerializer(serializers.ModelSerializer[WebhookDelivery]):
     """One message to one URL, and its state."""
 
-    job = serializers.UUIDField(source="about", allow_null=True, read_only=True)
+    job = identifier(null=True, source="about", read_only=True)
     next_attempt_at = ShownField(
         lambda row: row.not_before if row.status == WebhookDelivery.Status.QUEUED else None,
         serializers.DateTimeField(
@@ -138,9 +125,7 @@ class DeliveryListSerializer(serializers.ModelSerializer[WebhookDelivery]):
 class DeliverySerializer(DeliveryListSerializer):
     """One message to one URL, its state and its content."""
 
-    body = serializers.CharField(
-        read_only=True, help_text="The JSON body, byte for byte as it is sent."
-    )
+    body = string("The JSON body, byte for byte as it is sent.", read_only=True)
 
     class Meta(DeliveryListSerializer.Meta):
         fields = (*DeliveryListSerializer.Meta.fields, "body")
@@ -150,11 +135,9 @@ class DeliverySerializer(DeliveryListSerializer):
 class SecretSerializer(serializers.ModelSerializer[WebhookSecret]):
     """The secret that signs a user's messages."""
 
-    secret = serializers.CharField(
-        help_text="`whsec_` and base64, in the format of Standard Webhooks."
-    )
+    secret = string("`whsec_` and base64, in the format of Standard Webhooks.")
     previous_valid_until = ShownField(
-        previous_until,
+        endpoints.previous_until,
         serializers.DateTimeField(
             allow_null=True,
             help_text="Until this time, messages are also signed with the previous secret.",
@@ -214,7 +197,7 @@ class SecretView(APIView):
     @operation("get_webhook_secret", SecretSerializer, 503)
     def get(self, request: Request) -> Response:
         """Return the user's secret."""
-        return Response(SecretSerializer(secret_of(_user(request))).data)
+        return Response(SecretSerializer(endpoints.secret_of(_user(request))).data)
 
 
 class SecretRotateView(APIView):
@@ -224,7 +207,7 @@ class SecretRotateView(APIView):
     def post(self, request: Request) -> Response:
         """Make a new secret; for 24 hours, messages are also signed with the previous secret."""
         check_no_fields(request)
-        return Response(SecretSerializer(rotate_secret(_user(request))).data)
+        return Response(SecretSerializer(endpoints.rotate_secret(_user(request))).data)
 
 
 class EndpointsView(ListView[WebhookEndpoint]):
@@ -238,7 +221,7 @@ class EndpointsView(ListView[WebhookEndpoint]):
     post = ENDPOINT.maker(
         "create_webhook_endpoint",
         "Send the events of all your jobs and voices to a URL.",
-        lambda request, asked: create_endpoint(_user(request), asked),
+        lambda request, asked: endpoints.create_endpoint(_user(request), asked),
         EndpointCreateSerializer,
         *(409, 413),
     )
@@ -251,7 +234,7 @@ class EndpointView(APIView):
     patch = ENDPOINT.changer(
         "change_webhook_endpoint",
         "Change an endpoint; messages that wait for a URL that you replaced are not sent.",
-        lambda request, endpoint, asked: change_endpoint(endpoint, asked),
+        lambda request, endpoint, asked: endpoints.change_endpoint(endpoint, asked),
         EndpointChangeSerializer,
         413,
         is_partial=False,
@@ -259,7 +242,7 @@ class EndpointView(APIView):
     delete = ENDPOINT.deleter(
         "delete_webhook_endpoint",
         "Delete an endpoint; messages that wait for it are not sent.",
-        delete_endpoint,
+        endpoints.delete_endpoint,
     )
 
 
@@ -309,12 +292,8 @@ class DeliveryResendView(APIView):
         """Send a delivery again at once, delivered or not, with the same id and body."""
         check_no_fields(request)
         if not resend_delivery(_delivery(request, delivery_id).pk):
-            raise ApiProblem(
-                409,
-                "delivery_in_progress",
-                "The delivery is being sent right now; try again in a moment.",
-                retry_after=2,
-            )
+            sentence = "The delivery is being sent right now; try again in a moment."
+            raise ApiProblem(409, "delivery_in_progress", sentence, retry_after=2)
         return _accepted(_delivery(request, delivery_id))
 
 

@@ -329,7 +329,7 @@ def _language_of(version: VoiceVersion, planner: Planner) -> str:
     return spoken or next(iter(planner.card.languages), "en")
 
 
-def check_voices(user: AbstractBaseUser, stored: Mapping[str, Any]) -> None:
+def check_voices(user: AbstractBaseUser | None, stored: Mapping[str, Any]) -> None:
     """Pass if the user may use all voices of a casting.
 
     Raises:

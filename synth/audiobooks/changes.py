@@ -14,11 +14,11 @@ from django.core.files.storage import default_storage
 from synth.audiobooks.casting import check_voices
 from synth.audiobooks.plans import figures_of, load_book, plan_of
 from synth.audiobooks.start import book_gone, character_unknown, check_startable, stored_plan
-from synth.books.book import StoredBookError, image_size
+from synth.books.book import MAX_COVER_BYTES, MAX_COVER_PIXELS, StoredBookError, image_size
 from synth.books.cast import Casting
 from synth.books.plan import Plan
-from synth.books.plan_cast import unknown_characters
 from synth.books.plan_edits import PlanEditError
+from synth.books.plan_text import unknown_characters
 from synth.models import PRIORITIES, BookSource, RenderJob, Segment
 from synth.text.pauses import Pauses, pause_lengths
 from synth.transitions.files import change_options, change_pauses, change_plan, replace_cover
@@ -194,8 +194,6 @@ def set_priority(book: BookSource, priority: str) -> None:
         change_job(job_id, {"priority": PRIORITIES[priority]})
 
 
-MAX_COVER_BYTES = 20 * 2**20
-MAX_COVER_PIXELS = 25_000_000  # decoded it takes up to 100 MB
 _ENDINGS = {"jpeg": "jpg", "png": "png", "webp": "webp"}
 
 
@@ -223,9 +221,22 @@ def change_cover(book: BookSource, content: bytes | None) -> None:
         check_startable(book)
     key, media_type = "", ""
     if content is not None:
-        form = checked_format(content)
-        media_type = f"image/{form}"
-        name = f"books/{book.pk}/{uuid.uuid4().hex}.{_ENDINGS[form]}"
+        size = image_size(content)
+        if size is None or size.width == 0 or size.height == 0:
+            raise SubmitRejectedError(
+                "cover_unreadable",
+                "The file is not a JPEG, PNG or WebP image; send the cover as JPEG.",
+                attr="file",
+            )
+        if size.width * size.height > MAX_COVER_PIXELS:
+            raise SubmitRejectedError(
+                "cover_too_large",
+                f"The cover has {size.width} x {size.height} pixels; at most {MAX_COVER_PIXELS} "
+                "pixels are allowed. Send a smaller image.",
+                attr="file",
+            )
+        media_type = f"image/{size.format}"
+        name = f"books/{book.pk}/{uuid.uuid4().hex}.{_ENDINGS[size.format]}"
         key = default_storage.save(name, ContentFile(content))
     try:
         if not replace_cover(book.pk, key=key, media_type=media_type):
@@ -233,26 +244,3 @@ def change_cover(book: BookSource, content: bytes | None) -> None:
     except BaseException:
         delete_objects([key] if key else [])
         raise
-
-
-def checked_format(content: bytes) -> str:
-    """Return the format of an image that may be a cover: jpeg, png or webp.
-
-    Raises:
-        SubmitRejectedError: cover_unreadable or cover_too_large, told by the header.
-    """
-    size = image_size(content)
-    if size is None or size.width == 0 or size.height == 0:
-        raise SubmitRejectedError(
-            "cover_unreadable",
-            "The file is not a JPEG, PNG or WebP image; send the cover as JPEG.",
-            attr="file",
-        )
-    if size.width * size.height > MAX_COVER_PIXELS:
-        raise SubmitRejectedError(
-            "cover_too_large",
-            f"The cover has {size.width} x {size.height} pixels; at most {MAX_COVER_PIXELS} "
-            "pixels are allowed. Send a smaller image.",
-            attr="file",
-        )
-    return size.format

@@ -96,7 +96,7 @@ def expected_reuse(book: BookSource, plan: Plan) -> Reuse | None:
 def _engines() -> list[EngineClass]:
     """Return the classes of the engines that are ready, or else that of the last one seen."""
     said = WorkerStatus.objects.exclude(engine_class={}).order_by("-last_seen_at")
-    ready = said.filter(state=WorkerStatus.State.READY).values_list("engine_class", flat=True)
+    ready = said.filter(state__in=WorkerStatus.SERVING).values_list("engine_class", flat=True)
     stored = list(ready) or list(said.values_list("engine_class", flat=True)[:1])
     return list({found for one in stored if (found := EngineClass.of(one)) is not None})
 

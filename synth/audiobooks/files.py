@@ -19,8 +19,8 @@ from synth.books.file_names import numbered_name, safe_name
 from synth.formats import BOOK_FILES, BOOK_FORMATS, CHAPTER_FORMATS
 from synth.jobs.orders import check_file_options
 from synth.jobs.removal import drop_book_files, lock_jobs
-from synth.jobs.submit import check_digest
-from synth.models import ApiKey, BookFile, BookSource, JobVoice, RenderJob, Segment
+from synth.jobs.submit import Sender, check_digest
+from synth.models import BookFile, BookSource, JobVoice, RenderJob, Segment
 from synth.transitions.files import MOST_FILES, TooManyFilesError, ask_for_file
 from synth.transitions.jobs import UNFINISHED
 from ttsweb.counted import counted
@@ -219,37 +219,30 @@ MOST_KEYS = 20  # of one file; the oldest is forgotten
 _ASKED_BY = "asked_by"
 
 
-class RequestKey(NamedTuple):
-    """Hold the key of a request and the digest of its body; without a key both are empty."""
-
-    key: str = ""
-    body_digest: str = ""
-
-
-def made_before(job_id: uuid.UUID, request_key: RequestKey) -> BookFile | None:
+def made_before(job_id: uuid.UUID, sender: Sender) -> BookFile | None:
     """Return the file of a book that this key has asked for.
 
     Raises:
         SubmitRejectedError: idempotency_key_reused, the key came with another body.
     """
-    if not request_key.key:
+    if not sender.idempotency_key:
         return None
-    name = _digest_of_key(request_key.key)
+    name = _digest_of_key(sender.idempotency_key)
     rows = BookFile.objects.filter(job=job_id, options__has_key=_ASKED_BY).order_by()
     for pk, pairs in rows.values_list("pk", f"options__{_ASKED_BY}"):
         known = dict(pairs).get(name)
         if known is None:
             continue
-        check_digest(known, request_key.body_digest, noun="file", pk=pk)
+        check_digest(known, sender.body_digest, noun="file", pk=pk)
         return BookFile.objects.filter(pk=pk).first()
     return None
 
 
-def note_key(row: BookFile, request_key: RequestKey) -> None:
+def note_key(row: BookFile, sender: Sender) -> None:
     """Keep that a request with a key has asked for a file; call it with the job's row locked."""
-    if not request_key.key:
+    if not sender.idempotency_key:
         return
-    pair = [_digest_of_key(request_key.key), request_key.body_digest]
+    pair = [_digest_of_key(sender.idempotency_key), sender.body_digest]
     pairs = [one for one in row.options.get(_ASKED_BY, []) if one[0] != pair[0]]
     row.options = {**row.options, _ASKED_BY: [*pairs, pair][-MOST_KEYS:]}
     BookFile.objects.filter(pk=row.pk).update(options=row.options)
@@ -264,7 +257,6 @@ def _digest_of_key(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-_NO_KEY = RequestKey()
 ZIP = "application/zip"
 _ENDINGS: dict[str, tuple[str, str]] = {
     Kind.READ_ALONG: (" - read along.epub", "application/epub+zip"),
@@ -287,18 +279,16 @@ def request_file(
     book: BookSource,
     kind: str,
     asked: dict[str, Any],
+    sender: Sender,
     *,
     partial: bool = False,
-    api_key: ApiKey | None = None,
-    request_key: RequestKey = _NO_KEY,
 ) -> tuple[BookFile, bool]:
     """Return a file of a started book; it is made unless it is there and of the takes of now.
 
     Args:
         asked: options that the kind takes; the others are as the book has them.
+        sender: what its Idempotency-Key has asked for is returned as it is by now.
         partial: take the chapters that are complete, while others are not.
-        api_key: the key that asks for it, whose limits hold.
-        request_key: the Idempotency-Key; what it has asked for is returned as it is by now.
 
     Returns:
         The file, and whether this key had asked for it before.
@@ -314,22 +304,24 @@ def request_file(
         raise SubmitRejectedError(
             "book_not_started", "The book was not started yet; start it first."
         )
-    if (known := made_before(job.pk, request_key)) is not None:
+    if (known := made_before(job.pk, sender)) is not None:
         return known, True
     options = full_options(kind, asked, book)
     content = content_of(book, job)
     check_content(content, job, options.get("chapter"), partial=partial)
     digest = digest_of(options)
     same = BookFile.objects.filter(job=job, kind=kind, options_digest=digest)
+    done = same.filter(status=BookFile.Status.DONE).values_list("pk", "key")
+    # Before rows are locked, as a storage may take its time.
+    gone = next((pk for pk, key in done if not default_storage.exists(key)), None)
     if not same.exists():
         with transaction.atomic():
-            check_room(api_key)
+            check_room(sender.api_key)
     try:
         with transaction.atomic():
             lock_jobs(RenderJob.objects.filter(pk=job.pk))  # of two with one key the other waits
-            if (known := made_before(job.pk, request_key)) is not None:
+            if (known := made_before(job.pk, sender)) is not None:
                 return known, True
-            done = same.filter(status=BookFile.Status.DONE).values_list("pk", "key")
             row = ask_for_file(
                 job.pk,
                 kind,
@@ -337,10 +329,10 @@ def request_file(
                 options_digest=digest,
                 content_digest=content.digest(options.get("chapter")),
                 is_partial=partial,
-                gone=next((pk for pk, key in done if not default_storage.exists(key)), None),
+                gone=gone,
             )
             if row is not None:
-                note_key(row, request_key)
+                note_key(row, sender)
     except TooManyFilesError as error:
         raise SubmitRejectedError(
             "too_many_book_files",

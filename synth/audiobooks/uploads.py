@@ -22,8 +22,8 @@ from synth.audiobooks.plans import writable
 from synth.audiobooks.start import order_from
 from synth.jobs.orders import check_options, speakers_of
 from synth.jobs.removal import delete_job, lock_jobs
-from synth.jobs.submit import make_once
-from synth.models import ApiKey, BookSource, RenderJob
+from synth.jobs.submit import Sender, make_once
+from synth.models import BookSource, RenderJob
 from ttsweb.refusals import SubmitRejectedError
 from ttsweb.work import Kind, enqueue
 from voices.access import find_voice
@@ -34,11 +34,8 @@ MAX_NAME_CHARS = 255
 
 def upload_book(
     asked: dict[str, Any],
+    sender: Sender,
     *,
-    owner: AbstractBaseUser,
-    api_key: ApiKey | None = None,
-    idempotency_key: str = "",
-    body_digest: str = "",
     on_saved: Callable[[BookSource], None] | None = None,
 ) -> tuple[BookSource, bool]:
     """Store an uploaded book and have it read, or return the one that this key has made before.
@@ -56,13 +53,7 @@ def upload_book(
         KeyLimitError: the user of the API key has too many bytes stored; nothing is kept.
         OSError: the book cannot be stored; nothing is kept.
     """
-    return make_once(
-        BookSource.objects.all(),
-        lambda: _write_book(asked, owner, api_key, idempotency_key, body_digest, on_saved),
-        owner=owner,
-        key=idempotency_key,
-        digest=body_digest,
-    )
+    return make_once(BookSource.objects.all(), lambda: _write_book(asked, sender, on_saved), sender)
 
 
 def delete_book(book: BookSource) -> None:
@@ -82,21 +73,18 @@ def delete_book(book: BookSource) -> None:
 
 
 def _write_book(
-    asked: dict[str, Any],
-    owner: AbstractBaseUser,
-    api_key: ApiKey | None,
-    idempotency_key: str,
-    body_digest: str,
-    on_saved: Callable[[BookSource], None] | None,
+    asked: dict[str, Any], sender: Sender, on_saved: Callable[[BookSource], None] | None
 ) -> BookSource:
-    _check(asked, owner)
+    _check(asked, sender.owner)
     file: UploadedFile[bytes] = asked["file"]
+    sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    file.seek(0)
     book = BookSource(
-        owner_id=owner.pk,
-        api_key=api_key,
+        owner_id=sender.owner_id,
+        api_key=sender.api_key,
         filename=_name_of(file),
         size_bytes=file.size or 0,
-        sha256=_digest(file),
+        sha256=sha256,
         # As JSON keeps it: numbers of speakers become texts.
         options=json.loads(json.dumps(asked["options"])),
         policies=asked["policies"],
@@ -104,14 +92,14 @@ def _write_book(
         production=asked.get("production", {}),
         metadata=asked.get("metadata", {}),
         start_wanted=asked["start"],
-        idempotency_key=idempotency_key,
-        body_digest=body_digest,
+        idempotency_key=sender.idempotency_key,
+        body_digest=sender.body_digest,
     )
     book.object_key = default_storage.save(f"books/{book.pk}/{uuid.uuid4().hex}.upload", File(file))
     try:
         with transaction.atomic():
             book.save(force_insert=True)
-            check_upload_bytes(api_key)
+            check_upload_bytes(sender.api_key)
             if on_saved is not None:
                 on_saved(book)
             enqueue(Kind.BOOK, [book.pk])
@@ -121,7 +109,7 @@ def _write_book(
     return book
 
 
-def _check(asked: dict[str, Any], owner: AbstractBaseUser) -> None:
+def _check(asked: dict[str, Any], owner: AbstractBaseUser | None) -> None:
     """Refuse now what would be refused when the book is started."""
     if not asked["file"].size:
         raise SubmitRejectedError(
@@ -139,14 +127,6 @@ def _check(asked: dict[str, Any], owner: AbstractBaseUser) -> None:
             attr="voice",
         )
     check_voices(owner, asked.get("casting", {}))
-
-
-def _digest(file: UploadedFile[bytes]) -> str:
-    digest = hashlib.sha256()
-    for chunk in file.chunks():
-        digest.update(chunk)
-    file.seek(0)
-    return digest.hexdigest()
 
 
 def _name_of(file: UploadedFile[bytes]) -> str:

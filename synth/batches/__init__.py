@@ -1,1 +1,1 @@
-"""Take many texts or many books at once, and follow them to their end."""
+"""Follow batches of texts and of books to their end, and act on them; the API makes them."""

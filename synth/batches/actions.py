@@ -1,6 +1,4 @@
-"""Change batches of texts and of books on request: cancel, retry, delete; of books alone also
-pause, resume, approve and give another priority.
-"""
+"""Change batches of texts and of books on request: cancel, retry, delete; approve samples."""
 
 from __future__ import annotations
 
@@ -15,39 +13,18 @@ from django.db.models.functions import Length
 from synth.accounts.limits import KeyLimitError, check_job
 from synth.audiobooks.uploads import delete_book
 from synth.batches.figures import kept_of
-from synth.batches.states import SAMPLED, job_ids, with_state
+from synth.batches.states import SAMPLED, with_state
 from synth.jobs.removal import ITEMS_AT_ONCE, delete_jobs, drop_exports
 from synth.jobs.retry import RetryRefusedError
 from synth.jobs.retry import retry as retry_job
-from synth.models import (
-    PRIORITIES,
-    ApiKey,
-    Batch,
-    BatchEntry,
-    BookSource,
-    Export,
-    RenderJob,
-    Segment,
-)
+from synth.models import ApiKey, Batch, BatchEntry, BookSource, Export, RenderJob, Segment
 from synth.transitions import book_batches as transitions
 from synth.transitions.batches import WITH_AUDIO, retryable_items
 from synth.transitions.batches import cancel_batch as cancel_texts
 from synth.transitions.batches import retry_batch as reopen_texts
-from synth.transitions.jobs import UNFINISHED
+from synth.transitions.jobs import RETRYABLE, UNFINISHED
 from ttsweb import leases
 from ttsweb.refusals import SubmitRejectedError
-
-_AGAIN = (RenderJob.Status.FAILED, RenderJob.Status.PARTIAL, RenderJob.Status.CANCELLED)
-
-
-def pause(batch: Batch) -> None:
-    """Pause a batch; what is being rendered at this moment is kept."""
-    transitions.pause_batch(batch.pk, job_ids(batch.pk))
-
-
-def resume(batch: Batch) -> None:
-    """Go on with a paused batch; books that somebody paused before stay paused."""
-    transitions.resume_batch(batch.pk, job_ids(batch.pk))
 
 
 def cancel(batch: Batch) -> None:
@@ -55,12 +32,7 @@ def cancel(batch: Batch) -> None:
     if batch.kind == Batch.Kind.TEXTS:
         cancel_texts(batch.pk)
     elif transitions.cancel_book_batch(batch.pk):
-        transitions.cancel_jobs(job_ids(batch.pk))
-
-
-def reprioritise(batch: Batch, priority: str) -> None:
-    """Give a batch and its unfinished books another priority."""
-    transitions.reprioritise_batch(batch.pk, priority, PRIORITIES[priority], job_ids(batch.pk))
+        transitions.cancel_jobs(batch.pk)
 
 
 def approve(batch: Batch, book_ids: Sequence[uuid.UUID] | None = None) -> None:
@@ -137,7 +109,7 @@ def delete(batch: Batch) -> None:
 def _retry_books(batch: Batch, api_key: ApiKey | None) -> int:
     count = transitions.forget_failed_starts(batch.pk)
     refused: RetryRefusedError | None = None
-    jobs = RenderJob.objects.filter(book__batch_entry__batch=batch, status__in=_AGAIN)
+    jobs = RenderJob.objects.filter(book__batch_entry__batch=batch, status__in=RETRYABLE)
     try:
         for job in jobs.defer("text").order_by("book__batch_entry__index"):
             try:

@@ -105,11 +105,6 @@ def jobs_of(batch_id: uuid.UUID) -> QuerySet[RenderJob]:
     return RenderJob.objects.filter(Q(pk__in=wholes) | Q(pk__in=samples))
 
 
-def job_ids(batch_id: uuid.UUID) -> list[uuid.UUID]:
-    """Return the ids of all jobs of a batch."""
-    return list(jobs_of(batch_id).order_by().values_list("pk", flat=True))
-
-
 def _planned(batch: Batch) -> QuerySet[Any]:
     entries = with_state(BatchEntry.objects.filter(batch=batch)).order_by("index")
     return entries.filter(state__in=(WAITING, SAMPLED)).select_related(

@@ -15,7 +15,6 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from synth.audiobooks.casting import cast_book
-from synth.audiobooks.plans import Script, SpokenChapter
 from synth.audiobooks.start import (
     ChangedMeanwhileError,
     Refusal,
@@ -27,9 +26,7 @@ from synth.audiobooks.start import (
     write_cast,
 )
 from synth.batches.figures import correct_report, make_report, outdated_batches
-from synth.batches.states import OPEN, count_states, job_ids, jobs_of, number_at_work
-from synth.batches.states import to_sample as entries_to_sample
-from synth.batches.states import to_start as entries_to_start
+from synth.batches.states import OPEN, count_states, jobs_of, number_at_work, to_sample, to_start
 from synth.jobs.planning import Planner
 from synth.models import ApiKey, Batch, BatchEntry, BookSource, RenderJob
 from synth.transitions import book_batches as transitions
@@ -62,20 +59,15 @@ def start_sample(book: BookSource, *, api_key: ApiKey | None = None) -> RenderJo
     order = replace(
         order_of(book), format=SAMPLE_FORMAT, bit_rate=None, sample_rate=None, webhook_url=""
     )
-    script = replace(script, chapters=sample_of(script))
-    cast = cast_book(script, order, Planner(book.owner))
-    chapter = script.chapters[0]
+    # The first chapter with enough text; where none has, the longest one.
+    enough = [one for one in script.chapters if one.source_chars >= LEAST_CHARS]
+    chapter = enough[0] if enough else max(script.chapters, key=lambda one: one.source_chars)
+    cast = cast_book(replace(script, chapters=(chapter,)), order, Planner(book.owner))
     sampled = {"id": chapter.id, "title": chapter.title, "source_chars": chapter.source_chars}
     try:
         return write_cast(cast, lambda: begin_sample(book, cast.job, sampled), api_key=api_key)
     except ChangedMeanwhileError:
         return None
-
-
-def sample_of(script: Script) -> tuple[SpokenChapter, ...]:
-    """Return the first chapter with enough text; where none has, the longest one."""
-    long = [one for one in script.chapters if one.source_chars >= LEAST_CHARS]
-    return tuple(long or sorted(script.chapters, key=lambda one: -one.source_chars))[:1]
 
 
 BATCHES_AT_ONCE = 20  # of one sweep
@@ -107,9 +99,9 @@ def advance_batch(batch_id: uuid.UUID) -> bool:
     if batch is None:
         return correct_report(batch_id)
     if batch.cancelled_at is not None:
-        transitions.cancel_jobs(job_ids(batch_id))
+        transitions.cancel_jobs(batch_id)
     elif batch.paused_at is not None:
-        return bool(transitions.pause_late(batch, job_ids(batch_id)))
+        return bool(transitions.pause_late(batch))
     elif begun := _begin(batch):
         if begun >= STARTS_AT_ONCE:
             transitions.advance_on_commit(batch_id)  # others of this worker's tasks come first
@@ -122,10 +114,7 @@ def _begin(batch: Batch) -> int:
     room = BATCH_BOOKS_AT_WORK - number_at_work(batch)
     most = min(room, STARTS_AT_ONCE)
     count = 0
-    for entries, start in (
-        (entries_to_sample(batch), start_sample),
-        (entries_to_start(batch), start_book),
-    ):
+    for entries, start in ((to_sample(batch), start_sample), (to_start(batch), start_book)):
         if count >= most:
             break
         # More than there is room for: some may have to wait, and others need not wait for them.

@@ -90,9 +90,8 @@ class TocEntry:
     level: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Cover:
-    """Hold a cover's bytes as the book has them; `media_type` is that of a raster image."""
+class Cover(NamedTuple):
+    """Hold a cover's bytes; `media_type` is that of a raster image."""
 
     media_type: str
     content: bytes
@@ -238,6 +237,8 @@ def _block_of_json(data: dict[str, Any]) -> Block:
     return Block(**{**data, **lists, "kind": BlockKind(data["kind"])})
 
 
+MAX_COVER_BYTES = 20 * 2**20
+MAX_COVER_PIXELS = 25_000_000  # decoded it takes up to 100 MB
 _JPEG_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 _JPEG_ALONE = {0x01, *range(0xD0, 0xD9)}
 

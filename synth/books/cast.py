@@ -144,15 +144,15 @@ def year_of(date: str) -> str:
     return found[0] if found else ""
 
 
-def names_of(names: tuple[str, ...], *, language: str = "en") -> str:
+_AND = {
+    "en": "and", "de": "und", "fr": "et", "es": "y", "it": "e", "pt": "e", "nl": "en", "sv": "och",
+    "da": "og", "nb": "og", "no": "og", "pl": "i", "ru": "и", "uk": "\u0456",
+}  # fmt: skip
+
+
+def names_of(names: tuple[str, ...], *, language: str) -> str:
     """Return names as they are said: with the word for "and" before the last one."""
     word = _AND.get(base_of(language), "")
     if len(names) < 2 or not word:
         return ", ".join(names)
     return f"{', '.join(names[:-1])} {word} {names[-1]}"
-
-
-_AND = {
-    "en": "and", "de": "und", "fr": "et", "es": "y", "it": "e", "pt": "e", "nl": "en", "sv": "och",
-    "da": "og", "nb": "og", "no": "og", "pl": "i", "ru": "и", "uk": "\u0456",
-}  # fmt: skip

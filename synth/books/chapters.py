@@ -69,7 +69,10 @@ def name_section(section: Section, book: Book) -> None:
     if own and (not title or join_titles([title, own]) == own) and len(own) <= MAX_TITLE_CHARS:
         title = own
     document = book.documents[section.blocks[0].document]
-    begins = _first_text(section)
+    # What it says, or for want of that what its pictures show.
+    texts = [placed.block for placed in section.blocks if placed.block.text]
+    said = (block.text for block in texts if block.kind not in ASIDES)
+    begins = next(said, texts[0].text if texts else "")
     if section.reason is None:
         section.reason = title_reason(title or begins) or _guess_reason(section, document, book)
     if not title:
@@ -131,13 +134,6 @@ def _is_sentence(block: Block) -> bool:
     is_whole = text.rstrip(_CLOSING).endswith(_SENTENCE_ENDS)
     is_told = block.kind not in {BlockKind.HEADING, BlockKind.FURNITURE} and is_whole
     return is_told and len(text.split()) >= _MIN_SENTENCE_WORDS and not _MAKERS.search(text)
-
-
-def _first_text(section: Section) -> str:
-    """Return how a section begins: what it says, or for want of that what its pictures show."""
-    texts = [placed.block.text for placed in section.blocks if placed.block.text]
-    said = (p.block.text for p in section.blocks if p.block.text and p.block.kind not in ASIDES)
-    return next(said, texts[0] if texts else "")
 
 
 # Entries of a contents list that are closer than this are sections of a chapter, not chapters.

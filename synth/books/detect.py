@@ -36,6 +36,7 @@ _HTML_START = re.compile(
 )
 _TAG = re.compile(rb"<(?:html|head|body|p|div|h[1-6])[\s>]", re.IGNORECASE)
 _SNIFFED_BYTES = 4096
+_VIDEO = "a sound or video file"
 _FOREIGN = {
     "an RTF file; save it as DOCX": (b"{\\rtf",),
     "a PostScript file; convert it to PDF": (b"%!PS",),
@@ -48,19 +49,17 @@ _FOREIGN = {
     "a RAR archive; unpack it": (b"Rar!",),
     "a program": (b"\x7fELF", b"MZ\x90"),
     "a sound file": (b"ID3", b"OggS", b"fLaC"),
-    "a sound or video file": (b"RIFF",),
+    _VIDEO: (b"RIFF",),
     "a database": (b"SQLite format 3\0",),
 }
 _WORD_97 = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
 
-def read_book(source: Path | bytes, filename: str = "", *, max_bytes: int = MAX_BOOK_BYTES) -> Book:
-    """Read a file as a book.
+def read_book(source: Path | bytes, filename: str = "") -> Book:
+    """Read a file, by its path or its bytes, as a book.
 
     Args:
-        source: the file's path or its bytes.
         filename: the name that it came under; that of the path if empty.
-        max_bytes: most bytes that are taken.
 
     Raises:
         BookRejectedError: `book_empty`, `book_too_large`, `book_format_unknown`, `book_drm`,
@@ -72,10 +71,10 @@ def read_book(source: Path | bytes, filename: str = "", *, max_bytes: int = MAX_
     num_bytes = source.stat().st_size if isinstance(source, Path) else len(source)
     if num_bytes == 0:
         raise BookRejectedError("book_empty", "The file is empty; send a book with words in it.")
-    if num_bytes > max_bytes:
+    if num_bytes > MAX_BOOK_BYTES:
         raise BookRejectedError(
             "book_too_large",
-            f"The file has {num_bytes} bytes; at most {max_bytes} are allowed. Remove its "
+            f"The file has {num_bytes} bytes; at most {MAX_BOOK_BYTES} are allowed. Remove its "
             "pictures, or split the book.",
         )
     source = source.read_bytes() if isinstance(source, Path) else source
@@ -129,7 +128,7 @@ def _binary_format(raw: bytes) -> str | None:
     if raw[60:68] in {b"BOOKMOBI", b"TEXtREAd"}:
         raise _unknown("a Kindle book (MOBI or AZW); convert it to EPUB")
     if raw[4:8] == b"ftyp":
-        raise _unknown("a sound or video file")
+        raise _unknown(_VIDEO)
     for what, starts in _FOREIGN.items():
         if raw.startswith(starts):
             raise _unknown(what)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from synth.text.languages import base_of
@@ -38,16 +37,8 @@ _SAME = frozenset("fi sv".split())  # noqa: SIM905
 _SINGLE = frozenset(("", "en", "und", "cy", "ga", "gd"))
 
 
-@dataclass(frozen=True, slots=True)
-class Quotes:
-    """Hold the ranges of a paragraph that are said, and the mark that is still open at its end."""
-
-    ranges: tuple[Range, ...]
-    is_open: bool = False
-
-
-def find_quotes(text: str, language: str, *, goes_on: bool = False) -> Quotes:
-    """Return what of a paragraph stands in quotation marks and is said by somebody.
+def find_quotes(text: str, language: str, *, goes_on: bool = False) -> tuple[list[Range], bool]:
+    """Return what of a paragraph is quoted and said by somebody, and whether a mark is still open.
 
     One or two words in marks, or a title, inside a sentence of the narrator's are the narrator's:
     `he called it “freedom” and left`. What is not closed ends with the paragraph.
@@ -89,7 +80,7 @@ def find_quotes(text: str, language: str, *, goes_on: bool = False) -> Quotes:
             # With the comma or stop that some languages put behind the mark.
             trailing = _TRAILING.match(text, end)
             found.append((start, trailing.end() if trailing else end))
-    return Quotes(tuple(found), is_open)
+    return found, is_open
 
 
 def _closers(text: str, place: int, language: str) -> str:
@@ -325,8 +316,7 @@ class DialogueReader:
         start = 0 if has_dashes and _START.match(text) else None
         said: list[Range] = []
         if start is None:
-            quotes = find_quotes(text, language, goes_on=self._is_open)
-            self._is_open, said = quotes.is_open, list(quotes.ranges)
+            said, self._is_open = find_quotes(text, language, goes_on=self._is_open)
             if not said and has_dashes and (found := _AFTER_COLON.search(text)):
                 start = found.end()
         else:

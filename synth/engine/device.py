@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -131,6 +132,13 @@ class HostCopy:
             event.record(torch.cuda.current_stream(self._device))
             event.synchronize()
         return [np.array(view.numpy()) for view in views]
+
+
+def give_back_memory(device: str) -> None:
+    """Free what nobody refers to any more, and return to the system what can be returned."""
+    gc.collect()  # an engine's parts refer to each other
+    free_cached_memory(torch.device(device))
+    trim_heap()
 
 
 _NO_LIMIT = 1 << 60  # how the older interface spells it: the largest whole number of pages

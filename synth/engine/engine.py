@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
 from synth.contract import (
     MAX_TOP_K,
@@ -36,13 +36,13 @@ from synth.engine.loading.loaded_models import LoadedModels, check_folder, engin
 from synth.engine.loading.memory import MemoryPlan, held_bytes, memory_report
 from synth.engine.model.decode_state import DecodeState
 from synth.engine.model.graphs import StepRunner, capture_steps, find_backend
-from synth.engine.model.prefill import PrefixCache, PrefixKeys
+from synth.engine.model.prefill import PrefixCache
 from synth.engine.prompt import PromptParts, prompt_builder
 from synth.engine.slots.batch import SlotBatch
 from synth.engine.slots.codec_thread import CodecThread
-from synth.engine.slots.loop import SlotLoop, WorkCounter
+from synth.engine.slots.loop import SlotLoop
 from synth.engine.slots.requests import AudioStream, LiveAudio, SlotRequest
-from synth.engine.slots.sizing import plan_engine, plan_loaded
+from synth.engine.slots.sizing import plan_engine
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -59,10 +59,11 @@ class Engine:
     def __init__(
         self, config: EngineConfig, models: LoadedModels, plan: MemoryPlan | None = None
     ) -> None:
-        """Start the device's thread over loaded models; use `Engine.load`.
+        """Allocate slots over loaded models and start the device's threads; use `Engine.load`.
 
-        Without a plan one is made for what the device has left; SlotsDoNotFitError as there.
+        Without a plan one is made for what the device has left. Errors as there.
         """
+        backend = find_backend(config.graphs, models.device)
         self.config = config
         self.engine_class = engine_class(config, models)
         self.model_fingerprint = models.model_fingerprint
@@ -72,23 +73,50 @@ class Engine:
         self.frame_rate = self.sample_rate / models.decoder.config.hop_length  # frames a second
         self.device = str(models.device)
         self._models = models
-        self._plan = plan_loaded(config, models) if plan is None else plan
-        self._threads = EngineThreads(config, models, self._plan)
-        keys = PrefixKeys.of(models.model_fingerprint, models.dual_ar, self._threads.state)
-        self._prompts = PromptParts(prompt_builder(models.dual_ar, models.tokenizer), keys)
-        self._held_bytes = held_bytes(models, self._threads)
+        self._plan = plan = plan_engine(config, models) if plan is None else plan
+        self._prompts = PromptParts(prompt_builder(models.dual_ar, models.tokenizer))
+        self._state = state = DecodeState.allocate(
+            models.dual_ar,
+            num_slots=plan.slots,
+            max_positions=min(config.max_positions, models.max_positions),
+            max_top_k=min(MAX_TOP_K, models.dual_ar.slow.head_tokens.shape[0]),
+            strict=config.strict,
+        )
+        self._counter = WorkCounter((models.encoder, models.decoder))
+        self._prefixes = PrefixCache(plan.parts["prefix_cache"])
+        self._codec = CodecThread(
+            models.decoder,
+            pass_frames=plan.codec_frames,
+            most_waiting=WAITING_FRAMES_PER_SLOT * plan.slots,
+            is_strict=config.strict,
+            # On a CPU half of the frames', with which it shares cores: on two cores segments took
+            # as long with one or two threads for either, within what the machine varies by; with
+            # half the codec takes the frames' cores from them less often.
+            num_threads=max(torch.get_num_threads() // 2, 1) if models.device.type == "cpu" else 0,
+            on_progress=lambda: self._slots.wake(),
+        )
+        self._encoding = EncodeThread(self._codec, models.device)
+        if backend is None:
+            runner = StepRunner(models.dual_ar, state)
+        else:
+            runner = capture_steps(models.dual_ar, state, backend)
+            self._codec.record_streams(ChunkSchedule(first=_FIRST_CHUNK))
+        batch = SlotBatch(models.dual_ar, state, self._prefixes, runner)
+        self._slots = SlotLoop(batch, self._codec, models.device, self._counter.note)
+        self._held_bytes = held_bytes(self)
         logger.info(
             "engine memory: slots=%d max_positions=%d predicted_held_bytes=%d held_bytes=%d "
             "predicted_total_bytes=%d",
-            self._plan.slots,
-            self._plan.max_positions,
-            self._plan.held,
+            plan.slots,
+            plan.max_positions,
+            plan.held,
             self._held_bytes,
-            self._plan.total,
+            plan.total,
         )
         if models.device.type == "cpu":
             keep_heap()
-        self._threads.start()
+        self._codec.start()
+        self._slots.start()
 
     @classmethod
     def load(cls, config: EngineConfig) -> Engine:
@@ -127,14 +155,15 @@ class Engine:
             A future of the segment, or of the EngineError that says what is wrong with it.
         """
         try:
-            request = self._request(spec, priority, deadline_seconds)
+            live = None
             if on_audio is not None:
-                request.live = LiveAudio(ChunkSchedule(first=_FIRST_CHUNK), on_audio)
+                live = LiveAudio(ChunkSchedule(first=_FIRST_CHUNK), on_audio)
+            request = self._request(spec, priority, deadline_seconds, live)
         except Exception as error:  # noqa: BLE001
             future: Future[SegmentAudio] = Future()
             future.set_exception(error)
             return future
-        return self._threads.slots.submit(request)
+        return self._slots.submit(request)
 
     def render(self, spec: RenderSpec) -> SegmentAudio:
         """Render one segment and wait for it; errors as the future of `submit` has them."""
@@ -158,9 +187,9 @@ class Engine:
         Raises:
             EngineError: what is wrong with the request; what ends it later is raised by iterating.
         """
-        request = self._request(spec, priority, deadline_seconds)
-        request.live = live = LiveAudio(chunks or ChunkSchedule(first=_FIRST_CHUNK))
-        return AudioStream(live, self._threads.slots.submit(request), self.sample_rate)
+        live = LiveAudio(chunks or ChunkSchedule(first=_FIRST_CHUNK))
+        request = self._request(spec, priority, deadline_seconds, live)
+        return AudioStream(live, self._slots.submit(request), self.sample_rate)
 
     def encode_reference(self, waveform: npt.NDArray[np.floating], sample_rate: int) -> CodesArray:
         """Return the codes of a reference clip, int16 [K, T], one frame for each hop begun.
@@ -179,13 +208,13 @@ class Engine:
         run = partial(
             encode_reference, self._models.encoder, waveform, sample_rate, self._models.resampler
         )
-        return self._threads.encoding.run(run)
+        return self._encoding.run(run)
 
     def forget_voice(self, reference: Reference | tuple[Reference, ...]) -> None:
         """Free what is kept of a deleted voice; segments that speak with it go on."""
         references = (reference,) if isinstance(reference, Reference) else reference
         key = self._prompts.forget(references)
-        self._threads.slots.post(partial(self._threads.prefixes.evict, key))
+        self._slots.post(partial(self._prefixes.evict, key))
 
     def warm_up(self) -> None:
         """Encode a clip, render and stream a segment, so that no request meets a first use."""
@@ -203,24 +232,24 @@ class Engine:
 
         Fewer than planned where memory ran out while graphs were captured.
         """
-        return self._threads.slots.limit.most
+        return self._slots.limit.most
 
     @property
     def steps(self) -> int:
         """Return a number that grows with everything the device does."""
-        return self._threads.counter.count
+        return self._counter.count
 
     @property
     def undecoded(self) -> int:
         """Return how many requests wait for a slot or are in one; the others wait for the codec."""
-        return self._threads.slots.num_waiting + self._threads.slots.batch.num_running
+        return self._slots.num_waiting + self._slots.batch.num_running
 
     @property
     def is_busy(self) -> bool:
-        return self._threads.slots.is_busy or self._threads.encoding.is_busy
+        return self._slots.is_busy or self._encoding.is_busy
 
     def describe(self) -> dict[str, Any]:
-        model = self._models.dual_ar
+        model, slots, prefixes = self._models.dual_ar, self._slots, self._prefixes
         return {
             "device": self.device,
             "dtype": str(model.dtype).removeprefix("torch."),
@@ -231,7 +260,23 @@ class Engine:
             "resampler": self.resampler,
             "torch": torch.__version__,
             "slots": self.slots,
-            **self._threads.describe(),
+            "slots_in_use": slots.batch.num_running,
+            "frames_made": slots.frames_made,
+            "slot_limit": slots.limit.now,
+            "bucket": slots.batch.bucket,
+            "kernels": "on" if model.has_own_frames else "off",
+            **slots.batch.runner.describe(),
+            **self._codec.describe(),
+            "waiting": slots.num_waiting,
+            "codec_waiting_frames": self._codec.waiting_frames,
+            "max_positions": self._state.max_positions,
+            "prefix_cache": {
+                "prefixes": len(prefixes),
+                "bytes": prefixes.num_bytes,
+                "max_bytes": prefixes.max_bytes,
+                "hits": prefixes.hits,
+                "misses": prefixes.misses,
+            },
             "backend": self.engine_class.backend,
             "sampler_version": self.engine_class.sampler,
             "model_fingerprint": self.model_fingerprint,
@@ -241,10 +286,15 @@ class Engine:
 
     def close(self) -> None:
         """Stop the device's threads; unfinished requests end with EngineClosedError."""
-        self._threads.close()
+        for part in (self._slots, self._codec, self._encoding, self._counter):
+            part.close()
 
     def _request(
-        self, spec: RenderSpec, priority: int, deadline_seconds: float | None
+        self,
+        spec: RenderSpec,
+        priority: int,
+        deadline_seconds: float | None,
+        live: LiveAudio | None,
     ) -> SlotRequest:
         """Return a request that fits into a slot with the speech it may need."""
         if spec.sampling.max_frames < 1:
@@ -253,91 +303,20 @@ class Engine:
             raise InvalidSpecError(
                 f"A deadline must be more than 0 seconds, not {deadline_seconds} s."
             )
-        prefix = self._prompts.prefix(spec.references)
+        voice, prefix = self._prompts.prefix(spec.references)
         request = SlotRequest(
-            prefix=prefix.columns,
+            prefix=prefix,
             own=self._prompts.own(spec.text),
-            voice=prefix.key,
+            voice=voice,
             sampling=spec.sampling,
             priority=priority,
             deadline_seconds=deadline_seconds,
+            live=live,
         )
-        limit = self._threads.state.max_positions - spec.sampling.max_frames
+        limit = self._state.max_positions - spec.sampling.max_frames
         if request.positions > limit:
             raise PromptTooLongError(positions=request.positions, limit=max(limit, 0))
         return request
-
-
-class EngineThreads:
-    """Own everything that changes while an engine works."""
-
-    def __init__(self, config: EngineConfig, models: LoadedModels, plan: MemoryPlan) -> None:
-        """Allocate the slots and capture their graphs; the threads start with `start`.
-
-        Raises:
-            SlotsDoNotFitError, GraphCaptureError: as for `capture_steps`.
-            InvalidSpecError: as for `find_backend`.
-        """
-        backend = find_backend(config.graphs, models.device)
-        self._has_kernels = models.dual_ar.has_own_frames
-        self.state = DecodeState.allocate(
-            models.dual_ar,
-            num_slots=plan.slots,
-            max_positions=min(config.max_positions, models.max_positions),
-            max_top_k=min(MAX_TOP_K, models.dual_ar.slow.head_tokens.shape[0]),
-            strict=config.strict,
-        )
-        self.counter = WorkCounter((models.encoder, models.decoder))
-        self.prefixes = PrefixCache(plan.parts["prefix_cache"])
-        self.codec = CodecThread(
-            models.decoder,
-            pass_frames=plan.codec_frames,
-            most_waiting=WAITING_FRAMES_PER_SLOT * plan.slots,
-            is_strict=config.strict,
-            # On a CPU half of the frames', with which it shares cores: on two cores segments took
-            # as long with one or two threads for either, within what the machine varies by; with
-            # half the codec takes the frames' cores from them less often.
-            num_threads=max(torch.get_num_threads() // 2, 1) if models.device.type == "cpu" else 0,
-            on_progress=lambda: self.slots.wake(),
-        )
-        self.encoding = EncodeThread(self.codec, models.device)
-        if backend is None:
-            runner = StepRunner(models.dual_ar, self.state)
-        else:
-            runner = capture_steps(models.dual_ar, self.state, backend)
-            self.codec.record_streams(ChunkSchedule(first=1))
-        batch = SlotBatch(models.dual_ar, self.state, self.prefixes, runner)
-        self.slots = SlotLoop(batch, self.codec, self.counter, models.device)
-
-    def start(self) -> None:
-        self.codec.start()
-        self.slots.start()
-
-    def describe(self) -> dict[str, Any]:
-        batch = self.slots.batch
-        return {
-            "slots_in_use": batch.num_running,
-            "frames_made": self.slots.frames_made,
-            "slot_limit": self.slots.limit.now,
-            "bucket": batch.bucket,
-            "kernels": "on" if self._has_kernels else "off",
-            **batch.runner.describe(),
-            **self.codec.describe(),
-            "waiting": self.slots.num_waiting,
-            "codec_waiting_frames": self.codec.waiting_frames,
-            "max_positions": self.state.max_positions,
-            "prefix_cache": {
-                "prefixes": len(self.prefixes),
-                "bytes": self.prefixes.num_bytes,
-                "max_bytes": self.prefixes.max_bytes,
-                "hits": self.prefixes.hits,
-                "misses": self.prefixes.misses,
-            },
-        }
-
-    def close(self) -> None:
-        for part in (self.slots, self.codec, self.encoding, self.counter):
-            part.close()
 
 
 class EncodeThread:
@@ -351,11 +330,11 @@ class EncodeThread:
         self._codec, self._device = codec, device
         self._lane = DeviceLane(device, is_urgent=False)
         self._pool = ThreadPoolExecutor(1, "engine-encode")
-        self._unfinished, self._lock = 0, threading.Lock()
+        self._unfinished: set[Future[Any]] = set()
 
     @property
     def is_busy(self) -> bool:
-        return self._unfinished > 0
+        return bool(self._unfinished)
 
     def run(self, encode: Callable[[], T]) -> T:
         """Run an encoding on the thread, wait for it and return what it returns.
@@ -369,9 +348,8 @@ class EncodeThread:
         except RuntimeError as error:
             message = "The engine is closed; another worker can encode this clip."
             raise EngineClosedError(message) from error
-        with self._lock:
-            self._unfinished += 1
-        future.add_done_callback(self._note_done)
+        self._unfinished.add(future)
+        future.add_done_callback(self._unfinished.discard)
         try:
             return future.result()
         except CancelledError as error:
@@ -380,10 +358,6 @@ class EncodeThread:
     def close(self) -> None:
         """Wait for the encoding that runs; those that wait end with EngineClosedError."""
         self._pool.shutdown(cancel_futures=True)
-
-    def _note_done(self, _: object) -> None:
-        with self._lock:
-            self._unfinished -= 1
 
     def _encode(self, encode: Callable[[], T]) -> T:
         with self._codec.paused(), self._lane.entered():
@@ -397,3 +371,28 @@ class EncodeThread:
                 "The device has no memory left to encode this clip; use a shorter clip, or "
                 "lower TTS_ENGINE_SLOTS."
             )
+
+
+class WorkCounter:
+    """Grow with everything done: frames, prompts, and every layer of the codec.
+
+    On a slow processor one pass of the codec takes minutes, so its layers count one by one.
+    """
+
+    def __init__(self, halves: Iterable[nn.Module]) -> None:
+        self.count = 0
+        self._hooks = [
+            module.register_forward_pre_hook(self.note)
+            for half in halves
+            for module in half.modules()
+            if not any(module.children())
+        ]
+
+    def note(self, *_: object) -> None:
+        """Count one step; several threads may, and one lost between them does not matter."""
+        self.count += 1
+
+    def close(self) -> None:
+        """Stop counting layers; the codec may live on in another engine."""
+        for hook in self._hooks:
+            hook.remove()

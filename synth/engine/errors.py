@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from synth.contract import CodedError
 
 
-class EngineError(Exception):
+class EngineError(CodedError):
     """Base of every error the engine raises on purpose; its text says what a person can do."""
 
-    code: ClassVar[str] = "engine_error"
-    retryable: ClassVar[bool] = False
+    code = "engine_error"
 
 
 class CheckpointError(EngineError):

@@ -22,9 +22,8 @@ from torch import Tensor
 
 from synth.contract import Reference
 from synth.engine.errors import CheckpointError, InvalidSpecError
-from synth.engine.model.config import PRODUCT, Compat, SpecialIds
+from synth.engine.model.config import SpecialIds
 from synth.engine.model.dual_ar import DualAR
-from synth.engine.model.prefill import PrefixKeys
 
 SPEAKER_TAG = re.compile(r"<\|speaker:\d+\|>")
 _SEMANTIC = re.compile(r"<\|semantic:([0-9]+)\|>")
@@ -163,9 +162,13 @@ class PromptBuilder:
         *,
         num_codebooks: int,
         codebook_size: int,
-        compat: Compat = PRODUCT,
+        like_reference: bool = False,
     ) -> None:
-        self.tokenizer, self.compat = tokenizer, compat
+        """Build for a model's sizes.
+
+        `like_reference`: spellings of special tokens in texts are tokens, as in the public code.
+        """
+        self.tokenizer, self._like_reference = tokenizer, like_reference
         self.num_codebooks, self.codebook_size = num_codebooks, codebook_size
 
     def system(self, voices: Sequence[VoicePrompt] = ()) -> Tensor:
@@ -206,7 +209,7 @@ class PromptBuilder:
         return self._columns(self.tokenizer.encode(text))
 
     def _user(self, text: str) -> Tensor:
-        live = self.compat.live_special_tokens
+        live = self._like_reference
         return self._columns(self.tokenizer.encode_user_text(text, live_special_tokens=live))
 
     def _columns(self, ids: list[int]) -> Tensor:
@@ -215,69 +218,67 @@ class PromptBuilder:
         return columns
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PromptPrefix:
-    """Hold the voices' part of a prompt, int64 [1 + K, P], and its name in the prefix cache."""
-
-    columns: Tensor
-    key: str
-
-
 class PromptParts:
     """Turn voices and texts into columns; safe to use from every thread.
 
     The voices' parts are kept by a digest of transcripts and codes, least recently used out first.
+    It names what the model has made of them, too.
     """
 
-    def __init__(self, builder: PromptBuilder, keys: PrefixKeys) -> None:
-        self._builder, self._keys = builder, keys
-        self._kept: OrderedDict[bytes, PromptPrefix] = OrderedDict()
+    def __init__(self, builder: PromptBuilder) -> None:
+        self._builder = builder
+        self._kept: OrderedDict[str, Tensor] = OrderedDict()
         self._lock = threading.Lock()
 
-    def prefix(self, references: Sequence[Reference]) -> PromptPrefix:
-        """Return the voices' part; InvalidSpecError for codes that the model has not."""
-        digest = _digest(references)
+    def prefix(self, references: Sequence[Reference]) -> tuple[str, Tensor]:
+        """Return the voices' part, int64 [1 + K, P], behind its name.
+
+        Raises:
+            InvalidSpecError: there are codes that the model has not.
+        """
+        key = prefix_key(references)
         with self._lock:
-            made = self._kept.get(digest)
-            if made is None:
-                columns = self._builder.system(
-                    [
-                        VoicePrompt(one.text, torch.from_numpy(one.codes.astype(np.int64)))
-                        for one in references
-                    ]
-                )
-                made = self._kept[digest] = PromptPrefix(columns, self._keys.key(columns))
+            columns = self._kept.get(key)
+            if columns is None:
+                voices = [
+                    VoicePrompt(one.text, torch.from_numpy(one.codes.astype(np.int64)))
+                    for one in references
+                ]
+                columns = self._kept[key] = self._builder.system(voices)
                 if len(self._kept) > _MAX_KEPT:
                     self._kept.popitem(last=False)
-            self._kept.move_to_end(digest)
-        return made
+            self._kept.move_to_end(key)
+        return key, columns
 
     def own(self, text: str) -> Tensor:
         """Return the text's part, int64 [1 + K, S]."""
         return self._builder.turn(text)
 
     def forget(self, references: Sequence[Reference]) -> str:
-        """Drop the voices' part of a voice that is no more; return its name in the prefix cache."""
-        key = self.prefix(references).key
+        """Drop the voices' part of a voice that is no more; return its name."""
+        key = prefix_key(references)
         with self._lock:
-            self._kept.pop(_digest(references), None)
+            self._kept.pop(key, None)
         return key
 
 
-def _digest(references: Sequence[Reference]) -> bytes:
+def prefix_key(references: Sequence[Reference]) -> str:
+    """Return the name of the voices' part: a digest of all transcripts and codes."""
     digest = hashlib.sha256()
     for reference in references:
         text = reference.text.encode()
         digest.update(f"{len(text)} {reference.codes.dtype} {reference.codes.shape}\n".encode())
         digest.update(text)
         digest.update(np.ascontiguousarray(reference.codes).tobytes())
-    return digest.digest()
+    return digest.hexdigest()
 
 
-def prompt_builder(model: DualAR, tokenizer: Tokenizer, compat: Compat = PRODUCT) -> PromptBuilder:
+def prompt_builder(
+    model: DualAR, tokenizer: Tokenizer, *, like_reference: bool = False
+) -> PromptBuilder:
     return PromptBuilder(
         tokenizer,
         num_codebooks=model.slow.num_codebooks,
         codebook_size=model.slow.codebook_size,
-        compat=compat,
+        like_reference=like_reference,
     )

@@ -12,13 +12,14 @@ import math
 import statistics
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, cast
 
 from django.conf import settings
+from django.core.cache.backends.locmem import LocMemCache
 from django.db.models import Case, Count, Exists, F, OuterRef, Q, Sum, Value, When
 from django.db.models.functions import Length
 
-from synth.jobs.queue_places import SEGMENTS_LEFT, before_in_lane, unfinished_jobs
+from synth.jobs.queue_places import LaneState, QueueState, read_lanes
 from synth.jobs.throughput import BREAK_SECONDS, WITHIN, Ended, Estimate, Throughput, steps_of
 from synth.models import Export, RenderJob, Segment, WorkerStatus
 from synth.transitions.jobs import OPEN, UNFINISHED
@@ -38,6 +39,7 @@ _ALIKE = 4.0  # files of up to so many times the length, or of that part of it, 
 _FIRST_FILE_SPEED = 40.0  # seconds of audio a second; a guess, as uncertain as it is long
 _FILE_ERROR, _ONE_FILE_ERROR = 0.1, 0.4  # of a file's time; the second one is that of one sample
 _LEAST_FILES = 3  # which tell by themselves how much such times differ
+_lately = LocMemCache("what ended lately", {"timeout": 1})  # in seconds
 
 
 def hours(seconds: float) -> str:
@@ -54,7 +56,7 @@ def eta_seconds(job: RenderJob) -> int | None:
     return etas([job]).get(job.pk)
 
 
-def etas(jobs: Sequence[RenderJob]) -> dict[uuid.UUID, int]:
+def etas(jobs: Sequence[RenderJob], queue: QueueState | None = None) -> dict[uuid.UUID, int]:
     """Return in how many seconds each job is probably done; those of which it is unknown lack.
 
     The cost is four queries for all, and another one for the files of those that run.
@@ -75,7 +77,8 @@ def etas(jobs: Sequence[RenderJob]) -> dict[uuid.UUID, int]:
     rendering = [job for job in waiting if texts[job.pk].left]
     joining = [job.pk for job in waiting if not texts[job.pk].left and job.started_at is not None]
     found = files.left(joining, texts) if joining else {}
-    found |= _render_times(rendering, ended, texts, files) if ended and rendering else {}
+    if ended and rendering:
+        found |= _render_times(rendering, ended, texts, files, queue or QueueState(rendering))
     return {pk: math.ceil(seconds) for pk, seconds in found.items() if seconds is not None}
 
 
@@ -84,9 +87,9 @@ def _render_times(
     ended: Sequence[Ended],
     texts: Mapping[uuid.UUID, _Texts],
     files: _Files,
+    queue: QueueState,
 ) -> dict[uuid.UUID, float | None]:
     now = leases.database_now().timestamp()
-    before, backlogs = before_in_lane(jobs), _backlogs()
     slots = _num_slots() if any(job.started_at is not None for job in jobs) else 0
     found: dict[uuid.UUID, float | None] = {}
     for job in jobs:
@@ -98,8 +101,8 @@ def _render_times(
         unstored = 0.0 if job.started_at is None else text.unstored(slots)
         lately: Estimate | None = None
         if speed is not None and _tells(job, speed, now, since):
-            mine = text.left - unstored + before[job.pk].segments * speed.chars_per_segment
-            lately = speed.time_for(_with_ahead(mine, job.priority, job.lane, speed, backlogs))
+            mine = text.left - unstored + queue.before[job.pk].segments * speed.chars_per_segment
+            lately = speed.time_for(_with_ahead(mine, job.priority, job.lane, speed, queue.lanes))
             if job.started_at is not None and not unstored:
                 # Of the step after the last one a part is done by now.
                 gone = min(now - speed.last_at, speed.seconds_per_step, lately.seconds)
@@ -186,7 +189,7 @@ def eta_of_chars(
     ended, now = _ended_lately() if chars else [], leases.database_now().timestamp()
     if not ended:
         return {}
-    backlogs = _backlogs()
+    lanes = read_lanes()
     found = {}
     for key, (left, priority, lane) in chars.items():
         start = (began or {}).get(key)
@@ -194,7 +197,7 @@ def eta_of_chars(
         speed = Throughput.of(one for one in ended if one.at >= since and not one.is_reused)
         if speed is None or (start is not None and speed.is_stalled(now, since)):
             continue
-        seconds = speed.time_for(_with_ahead(left, priority, lane, speed, backlogs)).if_sure()
+        seconds = speed.time_for(_with_ahead(left, priority, lane, speed, lanes)).if_sure()
         if seconds is not None:
             found[key] = math.ceil(seconds)
     return found
@@ -205,12 +208,12 @@ def _with_ahead(
     own_priority: int,
     own_lane: str,
     speed: Throughput,
-    backlogs: Mapping[tuple[int, str], int],
+    lanes: Mapping[tuple[int, str], LaneState],
 ) -> float:
     """Return the characters that are rendered up to the end of some, the other queued ones too."""
     ahead = 0.0
-    for (priority, lane), left in backlogs.items():
-        chars = left * speed.chars_per_segment
+    for (priority, lane), state in lanes.items():
+        chars = state.segments * speed.chars_per_segment
         if priority < own_priority:
             ahead += chars
         elif priority == own_priority and lane != own_lane:
@@ -223,9 +226,10 @@ def eta_of_new(chars: float, *, priority: int, lane: str) -> int | None:
     speed = throughput()
     if speed is None:
         return None
-    backlogs = _backlogs()
-    before = backlogs.get((priority, lane), 0) * speed.chars_per_segment
-    whole = _with_ahead(before + chars, priority, lane, speed, backlogs)
+    lanes = read_lanes()
+    own = lanes.get((priority, lane))
+    before = own.segments * speed.chars_per_segment if own else 0.0
+    whole = _with_ahead(before + chars, priority, lane, speed, lanes)
     seconds = speed.time_for(whole).if_sure()
     return None if seconds is None else math.ceil(seconds)
 
@@ -333,10 +337,19 @@ def throughput() -> Throughput | None:
 
 
 def _ended_lately() -> list[Ended]:
-    """Return what ended in the window.
+    """Return what ended in the window; every request asks, and gets what is a second old at most.
 
     Reused is also a take that another job, such as a book's sample, has just rendered.
     """
+    return cast("list[Ended]", _lately.get_or_set("ended", _read_ended))
+
+
+def forget_pace() -> None:
+    """Look anew at what ended lately when it is asked for next."""
+    _lately.clear()
+
+
+def _read_ended() -> list[Ended]:
     since = leases.database_now() - dt.timedelta(seconds=WINDOW_SECONDS)
     earlier_users = Segment.objects.filter(
         take=OuterRef("take"), finished_at__lt=OuterRef("finished_at")
@@ -361,8 +374,3 @@ def chars_left(job_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, int]:
     rows = Segment.objects.filter(job__in=job_ids, status__in=OPEN).order_by()
     sums = rows.values("job").annotate(chars=Sum(Length("spoken_text")))
     return {row["job"]: row["chars"] for row in sums}
-
-
-def _backlogs() -> dict[tuple[int, str], int]:
-    rows = unfinished_jobs().values("priority", "lane").annotate(left=Sum(SEGMENTS_LEFT))
-    return {(row["priority"], row["lane"]): row["left"] for row in rows}

@@ -127,16 +127,16 @@ class ClosedSegment(NamedTuple):
     audio_seconds: float | None = None
 
 
-def segment_data(key: SegmentKey, segment: ClosedSegment) -> dict[str, Any]:
-    return {"chapter": key[0], "index": key[1], **segment._asdict()}
+def name_segment(key: SegmentKey) -> dict[str, Any]:
+    return {"chapter": key[0], "index": key[1]}
 
 
 @dataclass(frozen=True)
 class JobState:
     """A job and its closed segments at one moment; `mark` differs once anything of it does.
 
-    Of a batch the parts are its items: `part` names their events, `data_of` says what these tell,
-    `open_status` what one is that is not among `segments` any more.
+    Of a batch the parts are its items: `part` names their events, `name_part` says of which one an
+    event is, `open_status` what one is that is not among `segments` any more.
     """
 
     mark: Mark
@@ -147,7 +147,7 @@ class JobState:
     shown_progress: Mapping[str, Any]
     segments: Mapping[SegmentKey, ClosedSegment]
     part: str = "segment"
-    data_of: Callable[[SegmentKey, ClosedSegment], dict[str, Any]] = segment_data
+    name_part: Callable[[SegmentKey], dict[str, Any]] = name_segment
     open_status: str = "queued"
 
 
@@ -178,12 +178,15 @@ def mark_of(job: Any) -> Mark:
 def _steps(seen: Seen, job: JobState) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if job.status != seen.status and not job.is_final:
         yield "state", job.shown_state
-    again = [key for key in seen.closed if key not in job.segments]
-    for key in sorted(again):
-        yield job.part, job.data_of(key, ClosedSegment(job.open_status))
-    for key in sorted(job.segments):
-        if seen.closed.get(key) != job.segments[key].status:
-            yield job.part, job.data_of(key, job.segments[key])
+    again = sorted(key for key in seen.closed if key not in job.segments)
+    changed = [(key, ClosedSegment(job.open_status)) for key in again]
+    changed += [
+        (key, segment)
+        for key, segment in sorted(job.segments.items())
+        if seen.closed.get(key) != segment.status
+    ]
+    for key, segment in changed:
+        yield job.part, {**job.name_part(key), **segment._asdict()}
     if job.counts != seen.counts:
         yield "progress", job.shown_progress
     if job.status != seen.status and job.is_final:

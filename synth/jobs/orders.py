@@ -40,18 +40,10 @@ def check_options(order: Order) -> None:
     """Refuse options that do not go together, or come too late.
 
     Raises:
-        SubmitRejectedError: sample_rate_unfit, bit_rate_unfit, live_not_possible, deadline_past,
-            and for the webhook url_invalid, url_scheme, url_private_address.
+        SubmitRejectedError: sample_rate_unfit, bit_rate_unfit, deadline_past, and for the
+            webhook url_invalid, url_scheme, url_private_address.
     """
     check_file_options(order.format, order.sample_rate, order.bit_rate)
-    if order.live and order.speed != 1.0:
-        raise SubmitRejectedError(
-            "live_not_possible",
-            f"A job with the speed {order.speed:g} cannot be heard while it is rendered, as "
-            "the speed changes only the finished file. Leave `live` out, or set `speed` to "
-            "1.",
-            attr="live",
-        )
     if order.deadline_at is not None and order.deadline_at <= timezone.now():
         raise deadline_past()
     if order.webhook_url:

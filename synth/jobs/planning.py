@@ -16,11 +16,11 @@ from synth.jobs.orders import Order as Order
 from synth.jobs.orders import UrlClips, check_options, speakers_of
 from synth.lexicons.book import LexiconBook
 from synth.models import RenderJob
+from synth.text.languages import WORDS, has_rules
 from synth.text.normalise import clean_text
 from synth.text.pauses import Pauses
 from synth.text.respeaking import SpokenPiece
 from synth.text.segments import MAX_SPEAKER, Piece, cut_text
-from synth.text.words import WORDS, has_rules
 from ttsweb.refusals import SubmitRejectedError
 from voices.access import find_voice, speaking_version
 from voices.models import Voice, VoiceVersion

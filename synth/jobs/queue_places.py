@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from django.db.models import Count, F, Min, Q, QuerySet, Sum
@@ -26,35 +28,73 @@ class Before(NamedTuple):
     segments: int  # of jobs that are queued or run
 
 
-def queue_positions(jobs: Sequence[RenderJob]) -> dict[uuid.UUID, int]:
+class LaneState(NamedTuple):
+    """Count what a lane still has of one class of priority."""
+
+    queued_jobs: int
+    oldest: dt.datetime | None  # when the first of its queued jobs was made
+    segments: int  # that are left of jobs that are queued or run
+
+
+class QueueState:
+    """Read the queue once for places and times of the same jobs, each part when it is asked for."""
+
+    def __init__(self, jobs: Sequence[RenderJob]) -> None:
+        self._jobs = [
+            job
+            for job in jobs
+            if job.status in UNFINISHED and not job.cancel_requested and job.paused_at is None
+        ]
+
+    @cached_property
+    def before(self) -> dict[uuid.UUID, Before]:
+        return before_in_lane(self._jobs)
+
+    @cached_property
+    def lanes(self) -> dict[_Lane, LaneState]:
+        return read_lanes()
+
+
+def queue_positions(
+    jobs: Sequence[RenderJob], queue: QueueState | None = None
+) -> dict[uuid.UUID, int]:
     """Return the place of each queued job among them, 1 for the next one.
 
     It says after how many other queued jobs this one begins: after those of more urgent classes,
     the older ones of its own lane, and as many of each other lane, since lanes take turns.
     """
-    queued = [job for job in jobs if job.status == _QUEUED and job.paused_at is None]
-    if not queued:
-        return {}
-    own = before_in_lane(queued)
-    rows = RenderJob.objects.filter(status=_QUEUED, paused_at__isnull=True).order_by()
-    lanes = {
-        (priority, lane): (count, first)
-        for priority, lane, count, first in rows.values_list("priority", "lane").annotate(
-            Count("pk"), Min("created_at")
-        )
-    }
+    queue = queue or QueueState(jobs)
     found = {}
-    for job in queued:
-        place = 1 + own[job.pk].queued_jobs
-        _, own_first = lanes.get((job.priority, job.lane), (0, job.created_at))
-        for (priority, lane), (count, first) in lanes.items():
+    for job in jobs:
+        if job.status != _QUEUED or job.paused_at is not None or job.pk not in queue.before:
+            continue
+        own = queue.before[job.pk].queued_jobs
+        place = 1 + own
+        mine = queue.lanes.get((job.priority, job.lane))
+        own_first = job.created_at if mine is None or mine.oldest is None else mine.oldest
+        for (priority, name), lane in queue.lanes.items():
             if priority < job.priority:
-                place += count
-            elif priority == job.priority and lane != job.lane:
+                place += lane.queued_jobs
+            elif priority == job.priority and name != job.lane and lane.oldest is not None:
                 # In each round of turns the lane that has waited longest comes first.
-                place += min(count, own[job.pk].queued_jobs + (first < own_first))
+                place += min(lane.queued_jobs, own + (lane.oldest < own_first))
         found[job.pk] = place
     return found
+
+
+def read_lanes() -> dict[_Lane, LaneState]:
+    """Return what each lane with unfinished jobs has left, by one query."""
+    is_queued = Q(status=_QUEUED)
+    rows = unfinished_jobs().values("priority", "lane")
+    counted = rows.annotate(
+        queued=Count("pk", filter=is_queued),
+        oldest=Min("created_at", filter=is_queued),
+        left=Sum(SEGMENTS_LEFT),
+    )
+    return {
+        (row["priority"], row["lane"]): LaneState(row["queued"], row["oldest"], row["left"])
+        for row in counted
+    }
 
 
 def before_in_lane(jobs: Sequence[RenderJob]) -> dict[uuid.UUID, Before]:

@@ -10,11 +10,11 @@ import hashlib
 import itertools
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.contrib.auth.models import AbstractBaseUser
 from django.db import IntegrityError, connection, transaction
 from django.db.models import AutoField, Field, Model, Q, QuerySet
 from django.utils import timezone
@@ -40,21 +40,31 @@ Row = TypeVar("Row", RenderJob, Batch, BookSource)
 _STORE_ATTEMPTS = 3
 
 
-def submit_job(
-    order: Order,
-    *,
-    owner: AbstractBaseUser | None,
-    api_key: ApiKey | None = None,
-    idempotency_key: str = "",
-    body_digest: str = "",
-) -> tuple[RenderJob, bool]:
+@dataclass(frozen=True)
+class Sender:
+    """Who asks for work, and by which key a request that is sent again is recognised.
+
+    Args:
+        owner: the user whose work it is; None where it is no user's.
+        api_key: the API key that asks, whose limits hold.
+        idempotency_key: at most 255 characters; empty makes something new in any case.
+        body_digest: digest of the request, which must be the same for the same key.
+    """
+
+    owner: AbstractBaseUser | None
+    api_key: ApiKey | None = None
+    idempotency_key: str = ""
+    body_digest: str = ""
+
+    @property
+    def owner_id(self) -> int | None:
+        return self.owner.pk if self.owner is not None else None
+
+
+def submit_job(order: Order, sender: Sender) -> tuple[RenderJob, bool]:
     """Make a job with all its rows, or return the one that this owner's key has made before.
 
     Messages go out on commit, and only where all voices are ready: otherwise the rows wait.
-
-    Args:
-        idempotency_key: at most 255 characters; empty makes a new job in any case.
-        body_digest: digest of the request, which must be the same for the same key.
 
     Returns:
         The job, and whether it was made by this call.
@@ -67,35 +77,25 @@ def submit_job(
     """
 
     def make() -> RenderJob:
-        planned = Planner(owner).plan(order)
-        planned.job.idempotency_key, planned.job.body_digest = idempotency_key, body_digest
-        return write_job(planned, api_key=api_key)
+        planned = Planner(sender.owner).plan(order)
+        planned.job.idempotency_key = sender.idempotency_key
+        planned.job.body_digest = sender.body_digest
+        return write_job(planned, api_key=sender.api_key)
 
-    return make_once(
-        RenderJob.objects.all(), make, owner=owner, key=idempotency_key, digest=body_digest
-    )
+    return make_once(RenderJob.objects.all(), make, sender)
 
 
-def make_once(
-    rows: QuerySet[Row],
-    make: Callable[[], Row],
-    *,
-    owner: AbstractBaseUser | None,
-    key: str,
-    digest: str,
-) -> tuple[Row, bool]:
+def make_once(rows: QuerySet[Row], make: Callable[[], Row], sender: Sender) -> tuple[Row, bool]:
     """Return the row that this owner's key has made, or what `make` makes; and whether it did.
 
     Args:
         rows: those among which a key of an owner is used once.
         make: writes the row with the key and the digest.
-        key: at most 255 characters; empty makes a new row in any case.
-        digest: of the request, which must be the same for the same key.
 
     Raises:
         SubmitRejectedError: idempotency_key_reused, and whatever `make` raises.
     """
-    if (known := find_made(rows, owner=owner, key=key, digest=digest)) is not None:
+    if (known := find_made(rows, sender)) is not None:
         return known, False
     try:
         return make(), True
@@ -103,24 +103,23 @@ def make_once(
         # The constraints' names hold this word, and so do the columns.
         if "idempotency_key" not in str(error):
             raise
-        if (known := find_made(rows, owner=owner, key=key, digest=digest)) is None:
+        if (known := find_made(rows, sender)) is None:
             raise
         return known, False
 
 
-def find_made(
-    rows: QuerySet[Row], *, owner: AbstractBaseUser | AnonymousUser | None, key: str, digest: str
-) -> Row | None:
+def find_made(rows: QuerySet[Row], sender: Sender) -> Row | None:
     """Return the row that this owner's key has made.
 
     Raises:
         SubmitRejectedError: idempotency_key_reused, the key came with another body.
     """
-    if not key:
+    if not sender.idempotency_key:
         return None
-    row = rows.filter(owner_id=owner.pk if owner else None, idempotency_key=key).first()
+    row = rows.filter(owner_id=sender.owner_id, idempotency_key=sender.idempotency_key).first()
     if row is not None:
-        check_digest(row.body_digest, digest, noun=str(rows.model._meta.verbose_name), pk=row.pk)
+        noun = str(rows.model._meta.verbose_name)
+        check_digest(row.body_digest, sender.body_digest, noun=noun, pk=row.pk)
     return row
 
 

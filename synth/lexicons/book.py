@@ -6,7 +6,7 @@ import datetime as dt
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
@@ -16,15 +16,7 @@ from synth.models import Lexicon, LexiconEntry
 from synth.text.pauses import DEFAULT_PAUSES, Pauses
 from synth.text.replacing import Layer
 from synth.text.respeaking import Speech, respeak
-from synth.text.rules import (
-    KINDS,
-    MAX_SLOW,
-    Budget,
-    Rule,
-    RuleError,
-    TooSlowError,
-    check_rule,
-)
+from synth.text.rules import KINDS, MAX_SLOW, Budget, Rule, RuleError, TooSlowError, check_rule
 from synth.text.segments import Piece
 from synth.text.speller import speller
 from ttsweb.refusals import SubmitRejectedError
@@ -134,9 +126,7 @@ class LexiconBook:
             return known[speaker]
 
         return self._run_in_time(
-            lambda budget: respeak(
-                pieces, speech_of, max_chars=max_chars, budget=budget, pauses=pauses
-            )
+            partial(respeak, pieces, speech_of, max_chars=max_chars, pauses=pauses)
         )
 
     def speak_by(
@@ -148,9 +138,7 @@ class LexiconBook:
             SubmitRejectedError: lexicon_too_slow, text_unspeakable, spoken_too_long.
         """
         speech = Speech(layers)
-        return self._run_in_time(
-            lambda budget: respeak(pieces, lambda _: speech, max_chars=max_chars, budget=budget)
-        )
+        return self._run_in_time(partial(respeak, pieces, lambda _: speech, max_chars=max_chars))
 
     def named(self, wanted: str) -> Lexicon:
         """Return the lexicon with this id or name.
@@ -164,10 +152,8 @@ class LexiconBook:
                 message = f"There is no lexicon with the id or name {wanted[:100]!r}."
                 raise SubmitRejectedError("lexicon_not_found", message, attr="lexicons")
             if not found.enabled:
-                message = (
-                    f"The lexicon {found.name!r} is switched off; switch it on, or leave it out."
-                )
-                raise SubmitRejectedError("lexicon_disabled", message, attr="lexicons")
+                off = f"The lexicon {found.name!r} is switched off; switch it on, or leave it out."
+                raise SubmitRejectedError("lexicon_disabled", off, attr="lexicons")
             self._named[wanted] = found
         return self._named[wanted]
 
@@ -201,7 +187,7 @@ class LexiconBook:
         until = time.monotonic() + LEXICON_SECONDS
         for place, entry in enumerate(entries):
             started = time.monotonic()
-            rule = Rule(**{"case_sensitive": False, "language": "", "kind": "word", **entry})
+            rule = Rule(**entry)
             if self._left <= 0 or started > until or self._slow >= MAX_SLOW:
                 raise _too_slow(rule, LEXICON_SECONDS)
             try:
@@ -233,11 +219,11 @@ class LexiconBook:
             and (lexicon.scope != Lexicon.Scope.VOICE or voice_id is not None)
         ]
 
-    def _run_in_time(self, work: Callable[[Budget], list[Piece]]) -> list[Piece]:
+    def _run_in_time(self, work: Callable[..., list[Piece]]) -> list[Piece]:
         allowed = min(LEXICON_SECONDS, self._left)
         budget = Budget(allowed)
         try:
-            return work(budget)
+            return work(budget=budget)
         except TooSlowError as error:
             raise _too_slow(error.rule, allowed) from error
         finally:

@@ -7,7 +7,7 @@ import io
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
 from lxml import etree
@@ -31,16 +31,14 @@ class FileRefusedError(RefusedError):
     field = "file"
 
 
-@dataclass(frozen=True)
-class FileEntry:
+class FileEntry(NamedTuple):
     """Hold one entry as a file has it, and the line where it begins, from 1."""
 
     line: int
     values: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class BadLine:
+class BadLine(NamedTuple):
     """Say what is wrong in a line; `attr` is the entry's field, or empty for the line."""
 
     line: int
@@ -342,8 +340,7 @@ class BadLinesError(Exception):
         self.lines = lines
 
 
-@dataclass(frozen=True)
-class Imported:
+class Imported(NamedTuple):
     """Say what came of a file: entries added, entries there are now, what was left out and why."""
 
     added: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any, Literal
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
@@ -40,9 +41,8 @@ def find_applied_lexicons(owner: AbstractBaseUser | None) -> QuerySet[Lexicon]:
 
 def may_change(user: AbstractBaseUser | AnonymousUser, lexicon: Lexicon) -> bool:
     """Return whether a user who sees a lexicon may also change it."""
-    if getattr(user, "is_superuser", False):
-        return True
-    return user.pk is not None and lexicon.owner_id == user.pk
+    is_own = user.pk is not None and lexicon.owner_id == user.pk
+    return is_own or bool(getattr(user, "is_superuser", False))
 
 
 def find_named(lexicons: QuerySet[Lexicon], wanted: str) -> Lexicon | None:
@@ -176,18 +176,11 @@ def put_entries(lexicon: Lexicon, entries: Sequence[tuple[Rule, bool]], mode: Mo
     total = rows.count() + len(entries)
     _check_room(total)
     first = _next_index(lexicon)
-    LexiconEntry.objects.bulk_create(
-        [
-            LexiconEntry(
-                lexicon=lexicon,
-                index=first + place,
-                enabled=enabled,
-                **{name: getattr(rule, name) for name in _RULE_FIELDS},
-            )
-            for place, (rule, enabled) in enumerate(entries)
-        ],
-        batch_size=500,
+    made = (
+        LexiconEntry(lexicon=lexicon, index=index, enabled=enabled, **asdict(rule))
+        for index, (rule, enabled) in enumerate(entries, first)
     )
+    LexiconEntry.objects.bulk_create(made, batch_size=500)
     _touch(lexicon.pk)
     return total
 
@@ -200,8 +193,8 @@ def _rule(values: Mapping[str, Any]) -> Rule:
 
 
 def _write(entry: LexiconEntry, rule: Rule, *, enabled: bool) -> None:
-    for name in _RULE_FIELDS:
-        setattr(entry, name, getattr(rule, name))
+    for name, value in asdict(rule).items():
+        setattr(entry, name, value)
     entry.enabled = enabled
     entry.save()
     _touch(entry.lexicon_id)

@@ -1,38 +1,38 @@
 """Go on with `GET /api/v1/jobs/{id}/audio?live=1` outside Django, without a thread per listener.
 
 Django's view decides who may listen and to what, and says so by a header. From there on the rows
-say which objects follow each other, and their bytes are sent as fast as the client takes them:
-nothing is decoded or queued. Without this wrapper the answer has no body.
+say which objects follow each other. They go through the listener's own pipeline, a piece at a time,
+in one of a few threads, and are sent as fast as the client takes them; no thread waits for a
+client. Without this wrapper the answer has no body.
 """
 
 from __future__ import annotations
 
 import asyncio
 import enum
+import logging
 import re
-import struct
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from synth.formats import FORMATS
-from synth.live.watcher import Listener, LiveWatcher, Silence, Sound, read_object
+from synth.live.pipeline import BYTES_PER_SAMPLE, LiveOptions, Pipeline
+from synth.live.watcher import Listener, LiveWatcher, Pause, Sound, read_object
 from ttsweb.http.asgi_ask import AsgiApp, Receive, Scope, Send, ask, find_row, until_left
 from ttsweb.http.csp import HEADER as CSP_HEADER
 from ttsweb.http.problems import send_problem
 
+logger = logging.getLogger(__name__)
+
 RATE_HEADER = "TTS-Sample-Rate"
-BYTES_PER_SAMPLE = 2
+ERROR_TRAILER = "TTS-Error"
 RETRY_SECONDS = 5
-_UNKNOWN = 0xFFFFFFFF  # as a length: players take it for "until the end"
+SILENT_SECONDS = 600.0  # without any audio, or with a client that takes none
+THREADS = 4  # that read objects and encode, for all listeners together
 
-
-def wav_head(sample_rate: int) -> bytes:
-    """Return the head of a mono 16-bit WAV file whose length nobody knows yet."""
-    rate = sample_rate * BYTES_PER_SAMPLE
-    form = struct.pack("<IHHIIHH", 16, 1, 1, sample_rate, rate, BYTES_PER_SAMPLE, 16)
-    riff = b"RIFF" + struct.pack("<I", _UNKNOWN) + b"WAVE"
-    return riff + b"fmt " + form + b"data" + struct.pack("<I", _UNKNOWN)
+ReadObject = Callable[[str], bytes | None]
 
 
 def live_headers(form: str, job_id: uuid.UUID) -> dict[str, str]:
@@ -49,58 +49,82 @@ def live_headers(form: str, job_id: uuid.UUID) -> dict[str, str]:
     }
 
 
-async def send_start(send: Send, form: str, job_id: uuid.UUID, sample_rate: int) -> None:
-    """Begin the answer; what follows are samples, s16le, mono, at `sample_rate`."""
-    headers = live_headers(form, job_id) | {RATE_HEADER: str(sample_rate)}
-    pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": 200, "headers": pairs})
-    if form == "wav":
-        await send_bytes(send, wav_head(sample_rate))
+class LiveAnswer:
+    """Send audio as the body of one answer while it is made.
+
+    An answer from which something is missing is not completed, unless the client takes trailers
+    and the server sends them: then one names the error.
+
+    Args:
+        headers: those that do not depend on the audio.
+    """
+
+    def __init__(self, scope: Scope, send: Send, headers: Mapping[str, str]) -> None:
+        self._send, self._headers = send, headers
+        self._has_trailers = _takes_trailers(scope)
+        self.has_begun = False
+
+    async def begin(self, sample_rate: int) -> None:
+        """Send the headers, once; what follows was encoded at `sample_rate`."""
+        if self.has_begun:
+            return
+        self.has_begun = True
+        headers = {**self._headers, RATE_HEADER: str(sample_rate)}
+        if self._has_trailers:
+            headers["Trailer"] = ERROR_TRAILER
+        pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        start = {"type": "http.response.start", "status": 200, "headers": pairs}
+        await self._send({**start, "trailers": True} if self._has_trailers else start)
+
+    async def part(self, audio: bytes) -> None:
+        """Send what follows.
+
+        Raises:
+            TimeoutError: the client took nothing for long.
+        """
+        await self._send_body(audio)
+
+    async def finish(self) -> None:
+        """Complete the answer: nothing is missing."""
+        await self._complete()
+
+    async def fail(self, code: str, sentence: str) -> None:
+        """End the answer behind its beginning: something is missing."""
+        if self._has_trailers:
+            await self._complete(error=code)
+
+    async def _send_body(self, body: bytes, *, more: bool = True) -> None:
+        async with asyncio.timeout(SILENT_SECONDS):
+            await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+    async def _complete(self, *, error: str = "") -> None:
+        await self._send_body(b"", more=False)
+        if self._has_trailers:
+            pairs = [(ERROR_TRAILER.lower().encode(), error.encode())] if error else []
+            await self._send({"type": "http.response.trailers", "headers": pairs})
 
 
-async def send_bytes(send: Send, body: bytes, *, more: bool = True) -> None:
-    """Send a part of the answer; waits while the client does not keep up."""
-    await send({"type": "http.response.body", "body": body, "more_body": more})
-
-
-async def send_not_started(send: Send, job_id: uuid.UUID, seconds: float) -> None:
-    """Answer that there is no audio yet, and that it may be asked for again."""
-    sentence = (
-        f"The job {job_id} had no audio within {seconds:g} s: other jobs are before it, or "
-        "no worker is running. The job continues; try again later."
-    )
-    await _send_problem(send, "live_not_started", sentence)
-
-
-async def send_no_room(send: Send, max_streams: int) -> None:
-    """Answer that there are too many listeners."""
-    sentence = (
-        f"This server has {max_streams} live listeners, which is its limit. "
-        "Try again later, or fetch the file when the job has ended."
-    )
-    await _send_problem(send, "too_many_live_streams", sentence)
-
-
-async def _send_problem(send: Send, code: str, detail: str) -> None:
-    headers = {"retry-after": str(RETRY_SECONDS), "cache-control": "private, no-store"}
-    await send_problem(send, 503, code, detail, headers)
-
-
-SILENT_SECONDS = 600.0  # without any audio, or with a client that takes none
-READERS = 4  # threads that read objects, for all listeners together
-_SILENCE = bytes(1 << 16)
-
-ReadObject = Callable[[str], bytes | None]
+def _takes_trailers(scope: Scope) -> bool:
+    """Say whether the server can send trailers and the client asks for them."""
+    if "http.response.trailers" not in (scope.get("extensions") or {}):
+        return False
+    asked = [value.lower() for name, value in scope["headers"] if name.lower() == b"te"]
+    return any(b"trailers" in value for value in asked)
 
 
 class Outcome(enum.Enum):
-    """Say how a stream went."""
+    """Say why nothing of a job was sent."""
 
-    ENDED = "ended"  # all of the job was sent
-    BROKEN = "broken"  # something is missing: the answer was begun and is not to be completed
-    NOTHING = "nothing"  # nothing was sent: the job has ended, and there is no audio
-    LATE = "late"  # nothing was sent: there was no audio within the time
-    LEFT = "left"  # the client has gone
+    NOTHING = "nothing"  # the job has ended, and there is no audio
+    LATE = "late"  # there was no audio within the time
+
+
+class BrokenOffError(Exception):
+    """A job's audio cannot be gone on with."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
 
 
 class LivePlayer:
@@ -117,64 +141,104 @@ class LivePlayer:
     ) -> None:
         self.max_streams = max_streams
         self._watcher, self._read = watcher, read
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="live-read")
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="live-encode")
 
     @property
     def has_room(self) -> bool:
         return len(self._watcher.listeners) < self.max_streams
 
     async def stream(
-        self, job_id: uuid.UUID, form: str, receive: Receive, send: Send, *, start_seconds: float
-    ) -> Outcome:
-        """Send a job's audio, s16le in the form `wav` or `pcm`, until the job ends.
+        self,
+        job_id: uuid.UUID,
+        options: LiveOptions,
+        receive: Receive,
+        answer: LiveAnswer,
+        *,
+        start_seconds: float,
+    ) -> Outcome | None:
+        """Send a job's audio until the job ends.
 
         Args:
             start_seconds: how long the first audio is waited for.
+
+        Returns:
+            Why nothing was sent, so that the caller has to answer. None where an answer was begun,
+            or the client has left.
 
         Raises:
             TimeoutError: the client took nothing for too long.
         """
         listener = self._watcher.open(job_id)
-        work = self._play(listener, form, send, start_seconds)
-        played = await until_left(work, receive, lambda: self._watcher.listeners.discard(listener))
-        return Outcome.LEFT if played is None else played
+        work = self._play(listener, options, answer, start_seconds)
+        return await until_left(work, receive, lambda: self._watcher.listeners.discard(listener))
 
     async def _play(
-        self, listener: Listener, form: str, send: Send, start_seconds: float
-    ) -> Outcome:
-        has_begun = False
+        self, listener: Listener, options: LiveOptions, answer: LiveAnswer, start_seconds: float
+    ) -> Outcome | None:
+        pipeline: Pipeline | None = None
         while True:
-            step = await self._next(listener, SILENT_SECONDS if has_begun else start_seconds)
+            seconds = start_seconds if pipeline is None else SILENT_SECONDS
+            step = await self._next(listener, seconds)
             if isinstance(step, Outcome):
-                if not has_begun:
-                    return step
-                place = listener.place
-                if listener.is_gone or place is None or not (place.is_over and place.is_whole):
-                    return Outcome.BROKEN
-                await send_bytes(send, b"", more=False)
-                return Outcome.ENDED
-            if isinstance(step, Sound):
-                if not has_begun:
-                    has_begun = True
-                    await send_start(send, form, listener.job_id, step.sample_rate)
-                if not await self._send_sound(step, send):
-                    return Outcome.BROKEN
-            else:
-                left = step.num_samples * BYTES_PER_SAMPLE
-                while left > 0:
-                    await _send_part(send, _SILENCE[: min(left, len(_SILENCE))])
-                    left -= len(_SILENCE)
+                return await self._end(listener, step, pipeline, answer)
+            if pipeline is None:
+                if isinstance(step, Pause):
+                    continue  # behind a segment that has no samples
+                pipeline = await self._run(Pipeline, options, step.sample_rate)
+            pieces = self._pieces(pipeline, step)
+            try:
+                while (piece := await self._run(next, pieces, None)) is not None:
+                    await _send_piece(answer, piece, pipeline)
+            except BrokenOffError as error:
+                if not answer.has_begun:
+                    return Outcome.NOTHING
+                await answer.fail(error.code, str(error))
+                return None
 
-    async def _send_sound(self, sound: Sound, send: Send) -> bool:
-        """Send a piece; False where its object is gone, as with a deleted job."""
-        loop = asyncio.get_running_loop()
-        body = await loop.run_in_executor(self._readers, self._read, sound.key)
-        if body is None:
-            return False
-        await _send_part(send, body[sound.skip * BYTES_PER_SAMPLE :])
-        return True
+    def _run(self, work: Callable[..., Any], *given: Any) -> Awaitable[Any]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
 
-    async def _next(self, listener: Listener, seconds: float) -> Sound | Silence | Outcome:
+    def _pieces(self, pipeline: Pipeline, step: Sound | Pause) -> Iterator[bytes]:
+        """Yield what a listener gets next; blocking.
+
+        Raises:
+            BrokenOffError: nothing can follow.
+        """
+        if isinstance(step, Pause):
+            yield from pipeline.pause(step.num_samples)
+            return
+        try:
+            content = self._read(step.key)
+        except OSError as error:
+            logger.warning("live audio breaks off: object=%s %s", step.key, error)
+            sentence = "The audio that follows cannot be read at the moment."
+            raise BrokenOffError("live_interrupted", sentence) from error
+        if content is None:  # as with a deleted job
+            raise BrokenOffError("audio_gone", "The audio that follows is no longer stored.")
+        yield pipeline.sound(content[step.skip * BYTES_PER_SAMPLE :])
+
+    async def _end(
+        self, listener: Listener, why: Outcome, pipeline: Pipeline | None, answer: LiveAnswer
+    ) -> Outcome | None:
+        """End the answer, or return why there is none."""
+        place = listener.place
+        is_over = not listener.is_gone and place is not None and place.is_over
+        if pipeline is not None and is_over and place is not None and place.is_whole:
+            await _send_piece(answer, await self._run(pipeline.end), pipeline)
+            await answer.finish()
+        elif not answer.has_begun:
+            return why
+        elif listener.is_gone:
+            await answer.fail("job_not_found", "The job was deleted while it was heard.")
+        elif is_over:
+            sentence = "Some of the text has no audio; look at the job's segments."
+            await answer.fail("segment_without_audio", sentence)
+        else:
+            sentence = f"No audio came for {SILENT_SECONDS:g} s. The job continues."
+            await answer.fail("live_interrupted", sentence)
+        return None
+
+    async def _next(self, listener: Listener, seconds: float) -> Sound | Pause | Outcome:
         """Return what follows, waiting until it is there; an outcome where nothing does."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
@@ -190,7 +254,7 @@ class LivePlayer:
                 if place.is_over:
                     return Outcome.NOTHING
                 if place.window[0] not in listener.states:
-                    self._watcher.look_soon()
+                    self._watcher.soon.set()
             try:
                 # Python 3.11's wait_for may lose a cancellation, and nothing would wake this again.
                 async with asyncio.timeout_at(deadline):
@@ -199,17 +263,19 @@ class LivePlayer:
                 return Outcome.LATE
 
 
-async def _send_part(send: Send, body: bytes) -> None:
-    """Send a part; a client that takes nothing for long loses the stream.
-
-    Raises:
-        TimeoutError: it took nothing.
-    """
-    async with asyncio.timeout(SILENT_SECONDS):
-        await send_bytes(send, body)
+async def _send_piece(answer: LiveAnswer, piece: bytes, pipeline: Pipeline) -> None:
+    """Send a piece; an empty one, as an encoder still keeps all of it, begins nothing."""
+    if piece:
+        await answer.begin(pipeline.sample_rate)
+        await answer.part(piece)
 
 
-LIVE_HEADER = "TTS-Live"  # set by the view: the format; never sent on
+async def _send_problem(send: Send, code: str, detail: str) -> None:
+    headers = {"retry-after": str(RETRY_SECONDS), "cache-control": "private, no-store"}
+    await send_problem(send, 503, code, detail, headers)
+
+
+LIVE_HEADER = "TTS-Live"  # set by the view: the options; never sent on
 _PATH = re.compile(r"/api/v1/(jobs)/([0-9a-f-]{36})/audio", re.IGNORECASE)
 
 
@@ -235,15 +301,28 @@ class LiveStreams:
             await answer.send_on(send)
             return
         if not self._player.has_room:
-            await send_no_room(send, self._player.max_streams)
+            sentence = (
+                f"This server has {self._player.max_streams} live listeners, which is its limit. "
+                "Try again later, or fetch the file when the job has ended."
+            )
+            await _send_problem(send, "too_many_live_streams", sentence)
             return
+        options = LiveOptions.from_header(answer.said)
         outcome = await self._player.stream(
-            found[1], answer.said, receive, send, start_seconds=self._start_seconds
+            found[1],
+            options,
+            receive,
+            LiveAnswer(scope, send, live_headers(options.format, found[1])),
+            start_seconds=self._start_seconds,
         )
         if outcome is Outcome.NOTHING:
             answer = await ask(self._app, scope, LIVE_HEADER)  # which says why
             if answer.said is None:
                 await answer.send_on(send)
                 return
-        if outcome in (Outcome.NOTHING, Outcome.LATE):
-            await send_not_started(send, found[1], self._start_seconds)
+        if outcome is not None:
+            sentence = (
+                f"The job {found[1]} had no audio within {self._start_seconds:g} s: other jobs "
+                "are before it, or no worker is running. The job continues; try again later."
+            )
+            await _send_problem(send, "live_not_started", sentence)

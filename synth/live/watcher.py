@@ -7,7 +7,9 @@ import contextlib
 import datetime as dt
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
 
 from django.core.files.storage import default_storage
 from django.db.models import Q
@@ -18,10 +20,8 @@ from ttsweb import leases
 from ttsweb.http.asgi_ask import Rounds, Run
 from ttsweb.work import FILL_LIVE, enqueue_task
 
+CLOSED_WITHOUT_AUDIO = (Segment.Status.FAILED, Segment.Status.CANCELLED)
 WINDOW = 4  # segments that are looked up at once: the present one and those behind it
-
-DONE = "done"
-CLOSED_WITHOUT_AUDIO = ("failed", "cancelled")
 
 FRESH = dt.timedelta(seconds=30)  # a request that follows so soon changes nothing
 
@@ -72,18 +72,16 @@ class Chunk:
     is_last: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentState:
+class SegmentState(NamedTuple):
     """A segment at one moment, and what is listed of each attempt at it, the newest first."""
 
     status: str
     take_id: uuid.UUID | None
     pause_after_ms: int
-    attempts: Mapping[uuid.UUID, Sequence[Chunk]] = field(default_factory=dict)
+    attempts: Mapping[uuid.UUID, Sequence[Chunk]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Sound:
+class Sound(NamedTuple):
     """Say that `num_samples` of an object follow, behind its first `skip` samples."""
 
     key: str
@@ -92,9 +90,8 @@ class Sound:
     sample_rate: int
 
 
-@dataclass(frozen=True, slots=True)
-class Silence:
-    """Say that a pause follows."""
+class Pause(NamedTuple):
+    """Say that a segment is over, and that a pause follows, which may be empty."""
 
     num_samples: int
 
@@ -126,7 +123,11 @@ class Place:
     def is_over(self) -> bool:
         return self._number >= len(self._order)
 
-    def step(self, states: Mapping[int, SegmentState]) -> Sound | Silence | None:
+    @property
+    def has_begun(self) -> bool:
+        return self._sample_rate is not None
+
+    def step(self, states: Mapping[int, SegmentState]) -> Sound | Pause | None:
         """Return what is to be sent now, and move behind it; None where it is not there yet."""
         while not self.is_over:
             state = states.get(self._order[self._number])
@@ -134,18 +135,26 @@ class Place:
                 return None
             chunks = self._choose_chunks(state)
             if chunks is None:
-                if not _has_no_audio(state):
-                    return None
+                is_silent = state.status == Segment.Status.DONE and state.take_id is None
+                if not is_silent and state.status not in CLOSED_WITHOUT_AUDIO:
+                    return None  # something may still come of it
                 self.is_whole = False
+                was_heard = self._offset > 0
                 self._go_on()
+                if was_heard:
+                    return Pause(0)
                 continue
             sound = self._next_sound(chunks)
             if sound is not None:
-                return self._move_behind(sound)
+                if self._sample_rate not in (None, sound.sample_rate):
+                    # The stream ends, as it cannot say that the rate is another from here on.
+                    self._number, self.is_whole = len(self._order), False
+                    return None
+                self._sample_rate = sound.sample_rate
+                self._offset += sound.num_samples
+                return sound
             self._go_on()
-            pause = round(state.pause_after_ms * (self._sample_rate or 0) / 1000)
-            if pause:
-                return Silence(pause)
+            return Pause(round(state.pause_after_ms * (self._sample_rate or 0) / 1000))
         return None
 
     def _choose_chunks(self, state: SegmentState) -> Sequence[Chunk] | None:
@@ -154,10 +163,9 @@ class Place:
             own = _unbroken(state.attempts.get(self._attempt, ()))
             if _leads_on(own, self._offset):
                 return own
-        if state.status == DONE:
+        others = list(state.attempts)
+        if state.status == Segment.Status.DONE:
             others = [state.take_id] if state.take_id is not None else []
-        else:
-            others = list(state.attempts)
         for attempt in others:
             chunks = _unbroken(state.attempts.get(attempt, ()))
             if _leads_on(chunks, self._offset):
@@ -178,22 +186,8 @@ class Place:
             start = end
         return None
 
-    def _move_behind(self, sound: Sound) -> Sound | None:
-        """Move behind a piece; one of another sample rate ends the stream, which cannot say it."""
-        if self._sample_rate not in (None, sound.sample_rate):
-            self._number, self.is_whole = len(self._order), False
-            return None
-        self._sample_rate = sound.sample_rate
-        self._offset += sound.num_samples
-        return sound
-
     def _go_on(self) -> None:
         self._number, self._attempt, self._offset = self._number + 1, None, 0
-
-
-def _has_no_audio(state: SegmentState) -> bool:
-    """Say whether nothing will come of this segment, or nothing more."""
-    return state.status in CLOSED_WITHOUT_AUDIO or (state.status == DONE and state.take_id is None)
 
 
 def _unbroken(chunks: Sequence[Chunk]) -> Sequence[Chunk]:
@@ -211,8 +205,7 @@ def _leads_on(chunks: Sequence[Chunk], offset: int) -> bool:
     return chunks[-1].is_last or sum(chunk.num_samples for chunk in chunks) > offset
 
 
-@dataclass(frozen=True, slots=True)
-class LiveRows:
+class LiveRows(NamedTuple):
     """Hold what one look has found; a job without segments, or that is gone, has an empty order."""
 
     orders: Mapping[uuid.UUID, Sequence[int]]
@@ -236,10 +229,14 @@ def look_up(new_jobs: Collection[uuid.UUID], segment_ids: Collection[int]) -> Li
     columns = ("index", "key", "num_samples", "sample_rate", "is_last")
     for pk, attempt, *values in chunks.values_list("segment_id", "attempt", *columns):
         attempts[pk].setdefault(attempt, []).append(Chunk(*values))
-    states = {
-        pk: SegmentState(status, take_id, pause, _newest_first(attempts[pk]))
-        for pk, status, take_id, pause in found
-    }
+    # Pieces by their index: a take that two processes made may have them out of order.
+    states = {}
+    for pk, status, take_id, pause in found:
+        newest_first = {
+            attempt: sorted(attempts[pk][attempt], key=lambda chunk: chunk.index)
+            for attempt in reversed(attempts[pk])
+        }
+        states[pk] = SegmentState(status, take_id, pause, newest_first)
     return LiveRows(orders, states)
 
 
@@ -252,18 +249,8 @@ def read_object(key: str) -> bytes | None:
         return None
 
 
-def _newest_first(attempts: dict[uuid.UUID, list[Chunk]]) -> dict[uuid.UUID, list[Chunk]]:
-    """Return attempts in the opposite order, each in the order of its text.
-
-    A take whose pieces were made by two processes may have them out of order.
-    """
-    return {
-        attempt: sorted(attempts[attempt], key=lambda chunk: chunk.index)
-        for attempt in reversed(attempts)
-    }
-
-
 POLL_SECONDS = 0.15
+SHARE_OF_WAIT = 0.1  # of how long the newest listener has heard nothing: by so much more, at most
 SOON_SECONDS = 0.02  # where a listener has come to segments that were not looked up yet
 REST_PER_LOOK = 2.0
 NOTE_SECONDS = 20.0
@@ -281,6 +268,14 @@ class Listener:
         self.states: Mapping[int, SegmentState] = {}
         self.is_gone = False  # the job was deleted
         self.changed = asyncio.Event()
+        self._opened_at = asyncio.get_running_loop().time()
+
+    @property
+    def silent_seconds(self) -> float | None:
+        """Return for how long the listener has heard nothing yet; None of one who has."""
+        if self.place is not None and self.place.has_begun:
+            return None
+        return asyncio.get_running_loop().time() - self._opened_at
 
 
 class LiveWatcher(Rounds):
@@ -302,7 +297,7 @@ class LiveWatcher(Rounds):
         self._note_seconds = min(NOTE_SECONDS, note_seconds)
         self._noted_at = 0.0  # by the loop's clock
         self.listeners: set[Listener] = set()
-        self._soon = asyncio.Event()
+        self.soon = asyncio.Event()  # set to have the next look soon
 
     @property
     def is_wanted(self) -> bool:
@@ -312,17 +307,13 @@ class LiveWatcher(Rounds):
         """Return a listener that is told of this job from now on."""
         listener = Listener(job_id)
         self.listeners.add(listener)
-        self._soon.set()
+        self.soon.set()
         if self.start():
             self._noted_at = asyncio.get_running_loop().time()
         return listener
 
-    def look_soon(self) -> None:
-        """Have the next look soon."""
-        self._soon.set()
-
     async def look(self, run: Run) -> None:
-        self._soon.clear()
+        self.soon.clear()
         listeners = list(self.listeners)
         new = {one.job_id for one in listeners if one.place is None}
         places = [one.place for one in listeners if one.place is not None]
@@ -337,9 +328,12 @@ class LiveWatcher(Rounds):
 
     async def rest(self, took: float) -> None:
         await asyncio.sleep(SOON_SECONDS)
+        waits = [one.silent_seconds for one in self.listeners]
+        pauses = [SHARE_OF_WAIT * seconds for seconds in waits if seconds is not None]
+        pause = min([POLL_SECONDS, *pauses])
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(POLL_SECONDS, REST_PER_LOOK * took)):
-                await self._soon.wait()
+            async with asyncio.timeout(max(pause, REST_PER_LOOK * took)):
+                await self.soon.wait()
 
     def _read(
         self, new: Collection[uuid.UUID], wanted: Collection[int], heard: Collection[uuid.UUID]
@@ -356,7 +350,7 @@ class LiveWatcher(Rounds):
             if one.place is None:
                 order = found.orders.get(one.job_id, ())
                 one.place, one.is_gone = Place(order), not order
-                self._soon.set()  # their states are still to be looked up
+                self.soon.set()  # their states are still to be looked up
             else:
                 asked = [pk for pk in one.place.window if pk in wanted]
                 one.is_gone = any(pk not in found.states for pk in asked)

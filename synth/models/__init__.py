@@ -20,9 +20,15 @@ from synth.models.jobs import SweepTurn as SweepTurn
 from synth.models.jobs import Take as Take
 from synth.models.jobs import WorkerStatus as WorkerStatus
 from synth.models.keys import ApiKey as ApiKey
+from synth.models.keys import IgnoredField as IgnoredField
 from synth.models.keys import default_scopes as default_scopes
 from synth.models.lexicons import Lexicon as Lexicon
 from synth.models.lexicons import LexiconEntry as LexiconEntry
+from synth.models.sign_in import AuditEntry as AuditEntry
+from synth.models.sign_in import ExternalIdentity as ExternalIdentity
+from synth.models.sign_in import NoticeWish as NoticeWish
+from synth.models.sign_in import SecondFactor as SecondFactor
+from synth.models.sign_in import SignInTry as SignInTry
 from synth.models.webhooks import WebhookDelivery as WebhookDelivery
 from synth.models.webhooks import WebhookEndpoint as WebhookEndpoint
 from synth.models.webhooks import WebhookSecret as WebhookSecret

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import ClassVar
 
 from django.conf import settings
 from django.db import models
@@ -368,9 +369,12 @@ class WorkerStatus(models.Model):
         STARTING = "starting"
         WARMING = "warming"
         READY = "ready"
+        UNLOADED = "unloaded"  # the model, after a while without work; the next work loads it
         DRAINING = "draining"
         STOPPED = "stopped"
         FAILED = "failed"
+
+    SERVING = (State.READY, State.UNLOADED)  # what is sent now is done
 
     name = models.CharField(max_length=120, primary_key=True)
     role = models.CharField(max_length=10)
@@ -382,7 +386,7 @@ class WorkerStatus(models.Model):
     codec_fingerprint = models.CharField(max_length=64, blank=True, default="")
     resampler = models.CharField(max_length=20, blank=True, default="")
     engine_class = models.JSONField(default=dict, blank=True)  # the fields of contract.EngineClass
-    # slots, slots_in_use, frames_per_second, codes_cache_entries, codes_cache_bytes
+    # slots, slots_in_use, frames_per_second, load_seconds, codes_cache_bytes and others
     figures = models.JSONField(default=dict, blank=True)
     started_at = models.DateTimeField()
     last_seen_at = models.DateTimeField()
@@ -394,9 +398,19 @@ class WorkerStatus(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Say whether it works over HTTPS: its name then begins with that of its key."""
+        return "/" in self.name
+
 
 class SweepTurn(models.Model):
-    """One row per kind of periodic work: whoever moves `next_at` forward does that round of it."""
+    """One row per kind of periodic work: whoever moves `next_at` forward does that round of it.
+
+    Nobody waits for the turn of `BACKUP`: its `next_at` is when the newest backup was made.
+    """
+
+    BACKUP: ClassVar[str] = "backup"
 
     name = models.CharField(max_length=40, primary_key=True)
     next_at = models.DateTimeField()

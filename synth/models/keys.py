@@ -26,6 +26,7 @@ class ApiKey(models.Model):
         VOICES = "voices", SCOPES["voices"]
         JOBS = "jobs", SCOPES["jobs"]
         ADMIN = "admin", SCOPES["admin"]
+        WORKER = "worker", SCOPES["worker"]
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     user = models.ForeignKey(
@@ -92,3 +93,19 @@ def lane_of(owner_id: int | None, api_key: ApiKey | None) -> str:
     if api_key is not None:
         return f"key:{api_key.pk.hex}"[:_MOST_CHARS]
     return SYSTEM if owner_id is None else f"user:{owner_id}"
+
+
+class IgnoredField(models.Model):
+    """Count the calls of one dialect in which a field was ignored."""
+
+    dialect = models.CharField(max_length=20)
+    name = models.CharField(max_length=60)
+    count = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        constraints = (
+            models.UniqueConstraint(fields=("dialect", "name"), name="ignored_field_unique"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.dialect} {self.name}={self.count}"

@@ -10,6 +10,8 @@ from django.db import models
 from ttsweb.encryption import decrypt, encrypt
 from ttsweb.leases import LeasedModel
 
+MAIL = "mailto:"  # how the URL of an e-mail notice begins
+
 
 def all_events() -> list[str]:
     """Return the events that an endpoint gets unless something else is said."""

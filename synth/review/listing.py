@@ -181,7 +181,6 @@ class OfKept(Func):
         self.postgresql, self.sqlite = postgresql, sqlite
 
     def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> _Query:
-        """Return the query for PostgreSQL."""
         return self._select(
             compiler,
             f"SELECT {self.postgresql} FROM jsonb_array_elements({{candidates}}) AS one(value)"
@@ -189,8 +188,7 @@ class OfKept(Func):
         )
 
     def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> _Query:
-        """Return the query for SQLite, whose ids have no hyphens."""
-        return self._select(
+        return self._select(  # ids have no hyphens there
             compiler,
             f"SELECT {self.sqlite} FROM json_each({{candidates}}) AS one"
             " WHERE replace(json_extract(one.value, '$.take'), '-', '') = {take} LIMIT 1",
@@ -322,20 +320,14 @@ def _refusal(segment: Segment | None) -> RetryRefusedError:
     if segment is None:
         return RetryRefusedError("segment_not_found", "No segment that you may see has this id.")
     if segment.job.cancel_requested or segment.job.status == RenderJob.Status.CANCELLED:
-        return RetryRefusedError(
-            "job_cancelled", "The job was cancelled; retry the job before you approve its takes."
-        )
+        sentence = "The job was cancelled; retry the job before you approve its takes."
+        return RetryRefusedError("job_cancelled", sentence)
     if segment.status in (Segment.Status.QUEUED, Segment.Status.CLAIMED):
-        return RetryRefusedError(
-            "segment_unfinished",
-            "The segment is being rendered; listen to it when it is done.",
-            retry_after=POLL_SECONDS,
-        )
+        sentence = "The segment is being rendered; listen to it when it is done."
+        return RetryRefusedError("segment_unfinished", sentence, retry_after=POLL_SECONDS)
     if segment.take_id is None:
-        return RetryRefusedError(
-            "segment_without_audio",
-            "The segment has no take to approve; render it again, or edit its text.",
-        )
+        sentence = "The segment has no take to approve; render it again, or edit its text."
+        return RetryRefusedError("segment_without_audio", sentence)
     return RetryRefusedError(
         "take_changed",
         f"The segment now has another chosen take, {segment.take_id}; listen to that one first.",
@@ -344,7 +336,6 @@ def _refusal(segment: Segment | None) -> RetryRefusedError:
 
 MOST_GROUPS = 50
 MOST_AT_ONCE = 200  # takes that one request approves
-_TITLE_CHARS = 80
 
 
 def groups_of(user: AbstractBaseUser | AnonymousUser) -> list[dict[str, Any]]:
@@ -364,7 +355,8 @@ def groups_of(user: AbstractBaseUser | AnonymousUser) -> list[dict[str, Any]]:
     first = numbered.filter(place__lte=MOST_AT_ONCE).order_by("pk")
     for pk, job_id, take in first.values_list("pk", "job", "take"):
         takes[job_id].append({"segment": pk, "take": str(take)})
-    jobs = _jobs_of(user, order)
+    rows = visible_jobs(user).filter(pk__in=order).defer("text", "lexicon")
+    jobs = rows.annotate(start=Left("text", 2 * TITLE_CHARS)).in_bulk()
     books = books_of(set(order))
     pinned: dict[uuid.UUID, list[JobVoice]] = {job_id: [] for job_id in order}
     for one in voices_to_check(order):
@@ -374,7 +366,7 @@ def groups_of(user: AbstractBaseUser | AnonymousUser) -> list[dict[str, Any]]:
         job, group = jobs.get(job_id), found[job_id]
         if job is None:  # deleted meanwhile
             continue
-        title = books[job_id][1] if job_id in books else Truncator(job.start).chars(_TITLE_CHARS)
+        title = books[job_id][1] if job_id in books else Truncator(job.start).chars(TITLE_CHARS)
         num_takes = len(takes[job_id])
         has_more = num_takes == MOST_AT_ONCE < group["heard"]
         groups.append(
@@ -391,11 +383,3 @@ def groups_of(user: AbstractBaseUser | AnonymousUser) -> list[dict[str, Any]]:
             }
         )
     return groups
-
-
-def _jobs_of(
-    user: AbstractBaseUser | AnonymousUser, order: Sequence[uuid.UUID]
-) -> dict[uuid.UUID, Any]:
-    """Return jobs by their ids, each with the `start` of its text in place of the text."""
-    jobs = visible_jobs(user).filter(pk__in=order).defer("text", "lexicon")
-    return jobs.annotate(start=Left("text", 2 * _TITLE_CHARS)).in_bulk()

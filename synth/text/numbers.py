@@ -11,8 +11,7 @@ from typing import Any
 
 import regex
 
-from synth.text.languages import base_of
-from synth.text.words import WORDS, Words, has_rules
+from synth.text.languages import WORDS, Words, base_of, has_rules
 
 Maker = Callable[["regex.Match[str]"], str | None]  # returns what is said for a match
 Pattern = tuple["regex.Pattern[str]", Maker]
@@ -241,10 +240,7 @@ def _worded_dates(base: str, words: Words) -> Iterator[Pattern]:
         month_first = rf"\b(?P<month>{months}) {day}{nth}(?![\p{{L}}\d:.]\w){year}(?!\w)"
         yield regex.compile(month_first), maker("{month} {place}")
         day_first = rf"{_START}{day}{nth} (?:of )?(?P<month>{months}){year}(?!\w)"
-        yield (
-            regex.compile(rf"(?P<the>\b[Tt]he )?{day_first}"),
-            maker("{the}{place} of {month}"),
-        )
+        yield (regex.compile(rf"(?P<the>\b[Tt]he )?{day_first}"), maker("{the}{place} of {month}"))
     elif base == "de":
         for lead, ending in ((_GERMAN_DATIVE, "-n"), (r"(?<=\b[Dd]er )", ""), (_START, "-r")):
             dated = regex.compile(rf"{lead}{day}\. (?P<month>{months}){year}(?!\w)")

@@ -14,9 +14,8 @@ from typing import Any
 import regex
 
 from synth.text import numbers
-from synth.text.languages import base_of
+from synth.text.languages import WORDS, Words, base_of
 from synth.text.numbers import Maker, Pattern, date_patterns, roman_patterns
-from synth.text.words import WORDS, Words
 
 # ruff: noqa: RUF001  # look-alikes of ASCII are what texts are written in
 
@@ -126,10 +125,7 @@ def _money(base: str, words: Words, number: str) -> Iterator[Pattern]:
         return words.money.format(major=major, minor=minor, minor_number=bare) if whole else minor
 
     sign, make = f"(?P<sign>{signs})", _of_number(base, say)
-    yield (
-        regex.compile(rf"(?<![\p{{L}}\p{{N}}]){sign}[ \u00a0]?{number}{scale}{_AFTER}"),
-        make,
-    )
+    yield (regex.compile(rf"(?<![\p{{L}}\p{{N}}]){sign}[ \u00a0]?{number}{scale}{_AFTER}"), make)
     after = r"(?![\p{L}\p{N}])"
     yield regex.compile(rf"{_BEFORE}{number}{scale}[ \u00a0\u202f]?{sign}{after}"), make
 
@@ -159,10 +155,7 @@ _PLACES: tuple[tuple[str, dict[str, Any]], ...] = (
     (rf"{_NTH}\.?ª{_NO_WORD}", _FEMININE),
 )
 _ORDINALS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
-    "fr": (
-        (rf"{_NTH}(?:ère|re){_NO_WORD}", _FEMININE),
-        (rf"{_NTH}(?:er|e|ème){_NO_WORD}", {}),
-    ),
+    "fr": ((rf"{_NTH}(?:ère|re){_NO_WORD}", _FEMININE), (rf"{_NTH}(?:er|e|ème){_NO_WORD}", {})),
     "nl": ((rf"{_NTH}(?:ste|de|e){_NO_WORD}", {}),),
     "de": (
         (rf"(?<=\b(?:[Dd]er|[Dd]ie|[Dd]as) ){_NTH}{_NAME}", {}),

@@ -6,15 +6,16 @@ The rows of jobs are locked first and in one order, then books, then the batch; 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.dispatch import receiver
 
+from synth.batches.states import jobs_of
 from synth.jobs.removal import lock_jobs, update_jobs
-from synth.models import Batch, BatchEntry, BookSource, RenderJob
+from synth.models import PRIORITIES, Batch, BatchEntry, BookSource, RenderJob
 from synth.signals import jobs_ended
 from synth.transitions.jobs import UNFINISHED, cancel_job
 from ttsweb import leases
@@ -103,14 +104,13 @@ def note_waiting(entry: BatchEntry, *, code: str = "", message: str = "") -> Non
         BatchEntry.objects.filter(pk=entry.pk).update(error_code=code[:60], error_message=message)
 
 
-def pause_batch(batch_id: uuid.UUID, jobs: Collection[uuid.UUID]) -> bool:
+def pause_batch(batch_id: uuid.UUID) -> bool:
     """Start nothing more of a batch and pause its jobs; those paused before stay so at a resume.
 
-    Args:
-        jobs: the ids of its jobs.
+    What is being rendered at this moment is kept.
     """
     with transaction.atomic():
-        ids = lock_jobs(_unfinished(jobs).filter(paused_at__isnull=True))
+        ids = lock_jobs(_unfinished(batch_id).filter(paused_at__isnull=True))
         now = leases.database_now()
         if not _open(batch_id).filter(paused_at__isnull=True).update(paused_at=now, updated_at=now):
             return False
@@ -119,21 +119,21 @@ def pause_batch(batch_id: uuid.UUID, jobs: Collection[uuid.UUID]) -> bool:
     return True
 
 
-def pause_late(batch: Batch, jobs: Collection[uuid.UUID]) -> int:
+def pause_late(batch: Batch) -> int:
     """Pause what was begun in the moment in which its batch was paused; return how many.
 
     A job that began before, and that a person let go on, is left alone.
     """
     if batch.paused_at is None:
         return 0
-    late = _unfinished(jobs).filter(paused_at__isnull=True, created_at__gte=batch.paused_at)
+    late = _unfinished(batch.pk).filter(paused_at__isnull=True, created_at__gte=batch.paused_at)
     return update_jobs(late, paused_at=batch.paused_at, updated_at=leases.database_now())
 
 
-def resume_batch(batch_id: uuid.UUID, jobs: Collection[uuid.UUID]) -> bool:
+def resume_batch(batch_id: uuid.UUID) -> bool:
     """Go on with a paused batch and with the jobs that its pause has paused."""
     with transaction.atomic():
-        ids = lock_jobs(RenderJob.objects.filter(pk__in=list(jobs), paused_at__isnull=False))
+        ids = lock_jobs(jobs_of(batch_id).filter(paused_at__isnull=False))
         batch = Batch.objects.select_for_update().filter(pk=batch_id).first()
         if batch is None or batch.paused_at is None:
             return False
@@ -160,16 +160,17 @@ def _note_moment(batch_id: uuid.UUID, column: str, **columns: Any) -> bool:
     return bool(noted)
 
 
-def cancel_jobs(jobs: Sequence[uuid.UUID]) -> int:
-    """Cancel the unfinished ones of some jobs, one transaction each; return how many."""
-    left = _unfinished(jobs).filter(cancel_requested=False).order_by("pk")
+def cancel_jobs(batch_id: uuid.UUID) -> int:
+    """Cancel the unfinished jobs of a batch, one transaction each; return how many."""
+    left = _unfinished(batch_id).order_by("pk")
     return sum(cancel_job(pk) for pk in list(left.values_list("pk", flat=True)))
 
 
-def reprioritise_batch(batch_id: uuid.UUID, name: str, value: int, jobs: Collection[Any]) -> None:
+def reprioritise_batch(batch_id: uuid.UUID, name: str) -> None:
     """Give a batch, its books that are not started, and its unfinished jobs another priority."""
+    value = PRIORITIES[name]
     with transaction.atomic():
-        update_jobs(_unfinished(jobs), priority=value, updated_at=leases.database_now())
+        update_jobs(_unfinished(batch_id), priority=value, updated_at=leases.database_now())
         books = BookSource.objects.select_for_update(of=("self",)).filter(
             batch_entry__batch=batch_id, job__isnull=True
         )
@@ -205,11 +206,9 @@ def forget_failed_starts(batch_id: uuid.UUID) -> int:
     )
 
 
-def _open(batch_id: uuid.UUID) -> Any:
+def _open(batch_id: uuid.UUID) -> QuerySet[Batch]:
     return Batch.objects.filter(pk=batch_id, ended_at__isnull=True)
 
 
-def _unfinished(jobs: Collection[uuid.UUID]) -> Any:
-    return RenderJob.objects.filter(
-        pk__in=list(jobs), status__in=UNFINISHED, cancel_requested=False
-    )
+def _unfinished(batch_id: uuid.UUID) -> QuerySet[RenderJob]:
+    return jobs_of(batch_id).filter(status__in=UNFINISHED, cancel_requested=False)

@@ -29,14 +29,14 @@ from synth.models import LaneTurn, RenderJob, Segment
 from synth.transitions.batches import start_batches
 from synth.transitions.jobs import UNFINISHED, JobStatus, unready_voices
 from ttsweb import leases
-from ttsweb.leases import Claim
+from ttsweb.leases import AnyClaim, Claim
 
 INTERACTIVE = RenderJob.Priority.INTERACTIVE
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class SegmentClaim(Claim):
-    """A held segment, with its job and that job's priority."""
+    """A held segment, its job, and the job's priority."""
 
     job_id: uuid.UUID
     priority: int
@@ -45,7 +45,7 @@ class SegmentClaim(Claim):
 def claimable_segments(codec_fingerprint: str) -> QuerySet[Segment]:
     """Return the segments that a worker with this codec may render now, by class and age.
 
-    What a worker takes is in another order where several lanes have some: see `fair_order`.
+    What a worker takes is in another order where several lanes have some: see `choose_fairly`.
     """
     now = leases.database_now()
     unready = unready_voices(codec_fingerprint).filter(job=OuterRef("job"))
@@ -71,6 +71,7 @@ def claim_segments(
     attempts_below: int | None = None,
     losses_below: int | None = None,
     hold: Callable[[Sequence[SegmentClaim]], None] | None = None,
+    token: uuid.UUID | None = None,
 ) -> list[SegmentClaim]:
     """Move segments QUEUED -> CLAIMED and their jobs to RUNNING, most urgent first.
 
@@ -82,12 +83,13 @@ def claim_segments(
     Args:
         hold: called with the claims once they are committed, before `note_claims`: a database that
             goes away between the two must not leave claims that nobody renews.
+        token: that of the claims; None makes one.
     """
     has_locks = connection.features.has_select_for_update_skip_locked
     want = Want(codec_fingerprint, attempts_below, losses_below, is_locking=has_locks)
     if has_locks:
         with transaction.atomic():
-            claims = _claim(_choose(want, limit, interactive_limit, ids), worker)
+            claims = _claim(_choose(want, limit, interactive_limit, ids), worker, token)
     else:
         # One writer at a time: looking for candidates would keep all others waiting. Whoever takes
         # one of them meanwhile has moved it out of QUEUED.
@@ -95,33 +97,34 @@ def claim_segments(
         if not chosen:
             return []
         with transaction.atomic():
-            claims = _claim(chosen, worker)
+            claims = _claim(chosen, worker, token)
     if claims:
         if hold is not None:
             hold(claims)
-        note_claims(claims)
+        note_claims({claim.job_id for claim in claims})
     return claims
 
 
 @transaction.atomic
-def note_claims(claims: Sequence[SegmentClaim]) -> None:
-    """Move the jobs of claims to RUNNING and note whose turn it was; it may be done again.
+def note_claims(jobs: Collection[uuid.UUID]) -> None:
+    """Move jobs with claimed segments to RUNNING and note whose turn it was; it may be done again.
 
     On its own: with the rows still locked it could wait for a cancel that waits for them.
     """
     now = leases.database_now()
-    jobs = {claim.job_id for claim in claims}
     queued = RenderJob.objects.filter(pk__in=jobs, status=JobStatus.QUEUED)
     if update_jobs(queued, status=JobStatus.RUNNING, started_at=now, updated_at=now):
         start_batches(jobs)
-    turns: dict[int, set[str]] = {}
-    for priority, lane in RenderJob.objects.filter(pk__in=jobs).values_list("priority", "lane"):
-        turns.setdefault(priority, set()).add(lane)
-    for priority, lanes in turns.items():
-        note_turns(priority, lanes)
+    lanes = set(RenderJob.objects.filter(pk__in=jobs).values_list("priority", "lane"))
+    LaneTurn.objects.bulk_create(
+        [LaneTurn(priority=priority, lane=lane, turn_at=now) for priority, lane in sorted(lanes)],
+        update_conflicts=True,
+        unique_fields=["priority", "lane"],
+        update_fields=["turn_at"],
+    )
 
 
-def begin_takes(wanted: Mapping[Claim, str]) -> set[Claim]:
+def begin_takes(wanted: Mapping[AnyClaim, str]) -> set[AnyClaim]:
     """Note which takes are rendered under which claims; return the claims that may render.
 
     Of all claims with one key, here and in every other worker, one may: the others wait, see
@@ -131,7 +134,7 @@ def begin_takes(wanted: Mapping[Claim, str]) -> set[Claim]:
     Args:
         wanted: the content keys of takes that are not there.
     """
-    chosen: dict[str, Claim] = {}
+    chosen: dict[str, AnyClaim] = {}
     for claim, key in wanted.items():
         chosen.setdefault(key, claim)
     if not chosen:
@@ -147,7 +150,7 @@ def begin_takes(wanted: Mapping[Claim, str]) -> set[Claim]:
         return begun
 
 
-def _begin_takes(wanted: Mapping[Claim, str]) -> set[Claim]:
+def _begin_takes(wanted: Mapping[AnyClaim, str]) -> set[AnyClaim]:
     rendering = Segment.objects.filter(status=Segment.Status.CLAIMED)
     ours = [claim.pk for claim in wanted]
     others = rendering.filter(content_key__in=wanted.values()).exclude(pk__in=ours)
@@ -168,7 +171,7 @@ def _begin_takes(wanted: Mapping[Claim, str]) -> set[Claim]:
     return set(mine)
 
 
-def wait_for_takes(waiting: Mapping[Claim, str]) -> int:
+def wait_for_takes(waiting: Mapping[AnyClaim, str]) -> int:
     """Move CLAIMED -> QUEUED, to be claimed again once nobody renders the take of that key.
 
     The claim costs no attempt. Segments of cancelled jobs stay claimed; returns how many moved.
@@ -182,12 +185,12 @@ def wait_for_takes(waiting: Mapping[Claim, str]) -> int:
     )
 
 
-def _held(rows: QuerySet[Segment], claims: Collection[Claim]) -> QuerySet[Segment]:
+def _held(rows: QuerySet[Segment], claims: Collection[AnyClaim]) -> QuerySet[Segment]:
     tokens = {claim.token for claim in claims}
     return rows.filter(pk__in=[claim.pk for claim in claims], claim_token__in=tokens)
 
 
-def _keys_of(claims: Mapping[Claim, str]) -> Case:
+def _keys_of(claims: Mapping[AnyClaim, str]) -> Case:
     return Case(*[When(pk=claim.pk, then=Value(key)) for claim, key in claims.items()])
 
 
@@ -206,11 +209,11 @@ def _choose(want: Want, limit: int, interactive_limit: int, ids: Sequence[int] |
     return chosen
 
 
-def _claim(chosen: Sequence[int], worker: str) -> list[SegmentClaim]:
+def _claim(chosen: Sequence[int], worker: str, token: uuid.UUID | None) -> list[SegmentClaim]:
     """Claim those of the rows that are still free, under one token; call in a transaction."""
     if not chosen:
         return []
-    token = uuid.uuid4()
+    token = token or uuid.uuid4()
     # An expression, so that SQLite reads these rows and not its index of all that is queued.
     rows = Segment.objects.alias(state=Coalesce("status", Value(""))).filter(pk__in=chosen)
     rows.filter(state=Segment.Status.QUEUED).update(
@@ -249,14 +252,6 @@ class Want:
     rendering: frozenset[str] = field(default_factory=rendering_keys)
 
 
-def _claimable_jobs(want: Want) -> Q:
-    unready = unready_voices(want.codec_fingerprint).filter(job=OuterRef("pk"))
-    queued = _queued(Segment.objects.filter(job=OuterRef("pk")), want)
-    in_time = Q(deadline_at__isnull=True) | Q(deadline_at__gt=want.now)
-    is_open = Q(cancel_requested=False, paused_at__isnull=True)
-    return in_time & is_open & Q(Exists(queued)) & ~Q(Exists(unready))
-
-
 def choose_fairly(priority: int, limit: int, want: Want) -> list[int]:
     """Return up to `limit` primary keys of segments of one class, in their fair order.
 
@@ -274,16 +269,6 @@ def choose_fairly(priority: int, limit: int, want: Want) -> list[int]:
         for number, pk in enumerate(lane.chosen)
     )
     return [pk for _, _, pk in sorted(turns)]
-
-
-def note_turns(priority: int, lanes: Collection[str]) -> None:
-    now = leases.database_now()
-    LaneTurn.objects.bulk_create(
-        [LaneTurn(priority=priority, lane=lane, turn_at=now) for lane in sorted(lanes)],
-        update_conflicts=True,
-        unique_fields=["priority", "lane"],
-        update_fields=["turn_at"],
-    )
 
 
 def _lanes(priority: int, want: Want) -> list[_Lane]:
@@ -364,8 +349,17 @@ class _Lane:
                 return False
             self._seen, self._looks = keys[-1], self._looks + 1
             closed = F("segments_done") + F("segments_failed") + F("segments_cancelled")
-            rows = RenderJob.objects.filter(_claimable_jobs(self.want), status__in=UNFINISHED)
-            rows = rows.filter(pk__in=[pk for _, pk in keys]).order_by()
+            unready = unready_voices(self.want.codec_fingerprint).filter(job=OuterRef("pk"))
+            queued = _queued(Segment.objects.filter(job=OuterRef("pk")), self.want)
+            rows = RenderJob.objects.filter(
+                Q(deadline_at__isnull=True) | Q(deadline_at__gt=self.want.now),
+                Exists(queued),
+                ~Exists(unready),
+                pk__in=[pk for _, pk in keys],
+                status__in=UNFINISHED,
+                cancel_requested=False,
+                paused_at__isnull=True,
+            ).order_by()
             left = dict(rows.values_list("pk").annotate(left=F("segments_total") - closed))
             held = self.claimed_of_job
             self._jobs = [(pk, left[pk] - held.get(pk, 0)) for _, pk in keys if pk in left]

@@ -12,7 +12,6 @@ from django.db.models.functions import Coalesce
 
 from synth.audiobooks.proof import gap_of
 from synth.jobs.removal import lock_jobs
-from synth.made_file import MadeFile
 from synth.models import Batch, BookFile, BookSource, Export, ExportCues, RenderJob, Segment
 from synth.transitions.batches import fail_batch, finish_batch, lock_batches
 from synth.transitions.jobs import (
@@ -28,7 +27,8 @@ from synth.transitions.jobs import (
 )
 from ttsweb import leases
 from ttsweb.counted import counted
-from ttsweb.leases import Claim
+from ttsweb.leases import AnyClaim, Claim
+from ttsweb.storage import MadeFile
 from ttsweb.work import Kind, enqueue
 from voices.objects import delete_objects_on_commit
 
@@ -190,7 +190,7 @@ def claimable_exports() -> QuerySet[Export]:
     return leases.claimable(Export).order_by(EXPORT_PRIORITY, "created_at")
 
 
-def finish_exports(files: Mapping[Claim, MadeFile]) -> set[Claim]:
+def finish_exports(files: Mapping[AnyClaim, MadeFile]) -> set[AnyClaim]:
     """Publish the files of many jobs and batches and end these, in one transaction.
 
     Returns:

@@ -96,7 +96,7 @@ def codecs_of_workers(is_loaded: bool, **_: Any) -> set[str]:
     rows = WorkerStatus.objects.exclude(codec_fingerprint="")
     if is_loaded:
         since = leases.database_now() - dt.timedelta(seconds=2 * settings.LEASE_SECONDS)
-        rows = rows.filter(state=WorkerStatus.State.READY, last_seen_at__gt=since)
+        rows = rows.filter(state__in=WorkerStatus.SERVING, last_seen_at__gt=since)
     return set(rows.values_list("codec_fingerprint", flat=True))
 
 

@@ -14,22 +14,15 @@ from django.db.models import Case, F, Q, Value, When
 from synth.jobs.removal import lock_jobs
 from synth.models import RenderedDay, RenderJob, Segment, Take
 from synth.transitions.jobs import count_all_closed, count_closed
-from synth.transitions.takes import (
-    HeldRow,
-    best_of,
-    keep_best,
-    most_retakes,
-    next_seed,
-    with_candidate,
-)
+from synth.transitions.takes import best_of, keep_best, most_retakes, next_seed, with_candidate
 from ttsweb import leases
-from ttsweb.leases import Claim
+from ttsweb.leases import AnyClaim, Claim
 from ttsweb.work import Kind, enqueue
 
 
 def finish_segments(
-    done: Sequence[tuple[Claim, Take]], *, reused: Collection[Claim] = ()
-) -> set[Claim]:
+    done: Sequence[tuple[AnyClaim, Take]], *, reused: Collection[AnyClaim] = ()
+) -> set[AnyClaim]:
     """Move many segments CLAIMED -> DONE, each with its take, in one transaction.
 
     A segment that had suspicious takes before gets the best of them all, unless a person asked for
@@ -45,11 +38,11 @@ def finish_segments(
     with transaction.atomic():
         jobs = Segment.objects.filter(pk__in=[claim.pk for claim in takes]).values("job")
         lock_jobs(RenderJob.objects.filter(pk__in=jobs))
-        held = Segment.objects.filter(
+        found = Segment.objects.filter(
             pk__in=[claim.pk for claim in takes], status=Segment.Status.CLAIMED
-        )
-        found = held.select_for_update().order_by("pk").values_list("claim_token", *HeldRow._fields)
-        rows = {(row[1], row[0]): HeldRow(*row[1:]) for row in found}
+        ).defer("text", "spoken_text")
+        held = found.select_for_update().order_by("pk")
+        rows = {(row.pk, row.claim_token): row for row in held}
         settled = {claim: row for claim in takes if (row := rows.get((claim.pk, claim.token)))}
         if not settled:
             return set()
@@ -165,8 +158,8 @@ def count_rendered(takes: Collection[tuple[Take, bool]], *, segments: int) -> No
 
 
 def retake_segments(
-    done: Sequence[tuple[Claim, Take]], *, reused: Collection[Claim] = ()
-) -> set[Claim]:
+    done: Sequence[tuple[AnyClaim, Take]], *, reused: Collection[AnyClaim] = ()
+) -> set[AnyClaim]:
     """Queue again the segments whose take is suspicious and may be followed by another one.
 
     The take becomes a candidate. No attempt is spent: nothing went wrong with the work itself.

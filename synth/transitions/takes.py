@@ -11,7 +11,7 @@ import statistics
 import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.db.models import F
 
@@ -118,18 +118,7 @@ def best_of(candidates: Sequence[Candidate]) -> Candidate:
     return max(candidates, key=worth)
 
 
-class HeldRow(NamedTuple):
-    """Hold what finishing a claimed segment needs to know of it, by the names of its columns."""
-
-    pk: int
-    job_id: uuid.UUID
-    pause_after_ms: int
-    seed: int
-    candidates: list[Candidate]
-    is_hand_picked: bool
-
-
-def keep_best(row: HeldRow, take: Take) -> tuple[Take, dict[str, Any]]:
+def keep_best(row: Segment, take: Take) -> tuple[Take, dict[str, Any]]:
     """Return the take that a segment keeps now that it has one more, and the columns of that.
 
     It is the best, or this one where a person asked for it. Call it in the transaction that writes

@@ -8,8 +8,6 @@ from tests.api.served import Served, serve
 from tests.synth.conftest import (  # noqa: F401  # fixtures are found by their names
     client_of,
     job_services,
-    message_folder,
-    storage_folder,
 )
 
 
@@ -17,7 +15,7 @@ from tests.synth.conftest import (  # noqa: F401  # fixtures are found by their 
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A served project with one thing of each kind; nothing in it may fail unforeseen.
 
-    Generated requests rename and delete what is in it, so each module has one of its own.
+    Each file has its own: generated requests rename and delete what is in it.
     """
     with serve(tmp_path_factory.mktemp("served")) as made:
         made.fill()

@@ -17,13 +17,16 @@ A request that is drawn depends on more than a seed:
 
 `TTS_TEST_EXAMPLES` is the number of random requests of an operation, one unless said otherwise and
 three with `./tts test --all`. They start at `TTS_TEST_SEED`; `random` takes another seed each time,
-and the head of the run names it.
+and the head of the run names it. Beside them stand requests for every boundary of every field: ten
+thousand, of which a run of one example sends those that `tells_more` chooses.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import hypothesis
@@ -32,10 +35,16 @@ import yaml
 from hypothesis import strategies
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
+from schemathesis import Case
+from schemathesis.checks import load_all_checks
 from schemathesis.config import GenerationConfig, SchemathesisConfig
+from schemathesis.generation.feedback import FeedbackSources
+from schemathesis.pytest._test_builder import build_operation_test
+from schemathesis.python._constants.orchestrator import make_constants_value_source
 
 from tests.workers.commands import PROJECT
 
+_tried: set[Hashable] = set()
 EXAMPLES = int(os.environ.get("TTS_TEST_EXAMPLES", "1"))
 SEED = int(os.environ.get("TTS_TEST_SEED", "0"))
 
@@ -66,9 +75,27 @@ def json_lines() -> strategies.SearchStrategy[bytes]:
     return strategies.lists(line, min_size=1, max_size=4).map(b"\n".join)
 
 
-# Hypothesis has no setting for this. Some requests are drawn while tests are collected, so that a
-# fixture would come too late. The patched name is private: where it is gone,
-# test_generated.py fails.
+def tells_more(case: Case[Any]) -> bool:
+    """Say whether a request breaks or keeps a rule that none before it tried of that operation.
+
+    The same fields stand in several places: in items, in `defaults`, in a form, in a query. Each
+    rule of a field is tried in one of them, and each place with each kind of rule.
+    """
+    phase: Any = case.meta.phase.data if case.meta is not None else None
+    text = getattr(phase, "description", None)
+    if text is None or EXAMPLES > 1:
+        return True
+    *place, rule = re.split(" -> |: ", text)
+    rule = re.sub("'.*'", "", rule)  # a pattern, or which one of the fields stands alone
+    where = (*place[:-1], phase.parameter_location, phase.parameter, str(case.media_type))
+    tries = {(case.operation.label, *one, rule) for one in (where, place[-1:] or where)}
+    is_new = not tries <= _tried
+    _tried.update(tries)
+    return is_new
+
+
+# Hypothesis has no setting for this; whoever draws requests imports this module before. The patched
+# name is private: where it is gone, test_generated.py fails.
 providers._get_local_constants = Constants
 providers.CONSTANTS_CACHE.cache.clear()
 
@@ -83,3 +110,23 @@ settings = hypothesis.settings(
     print_blob=False,
     suppress_health_check=list(hypothesis.HealthCheck),
 )
+_found: Any = schema.get_all_operations()
+OPERATIONS = {operation.label: operation for operation in (one.ok() for one in _found)}
+
+
+def send_requests(operation: Any, check: Callable[..., None], **fixtures: Any) -> None:
+    """Draw the requests of an operation and call `check` with each as `case`.
+
+    `schema.parametrize()` draws those of all operations while tests are collected, which each
+    process of a run does. What it calls later is called here; its name is private as well.
+    """
+    load_all_checks()
+    test = build_operation_test(
+        config=schema.config,
+        operation=operation,
+        test_func=check,
+        given_kwargs={},
+        feedback=FeedbackSources(constants_value_source=make_constants_value_source(schema)),
+        explicit_settings=settings,
+    )
+    test(**fixtures)

@@ -36,33 +36,18 @@ print(create_key(boss, "test", scopes=["read", "jobs", "voices", "admin"])[1])
 SETTINGS = {
     "DJANGO_SETTINGS_MODULE": "tests.process_settings",
     # A generated `wait` would be held for half a minute.
+    "TTS_TRANSCRIBER": "tests.workers.rendering.plugged:lenient",
     "TTS_TEST_CHANGED": json.dumps({"PUMP_SECONDS": 0.5, "MAX_WAIT_SECONDS": 1.0}),
 }
 _names = itertools.count(1)
 
 
 @dataclass
-class Served:
-    """A served project: where it is, a superuser's key, and ids of what is there."""
+class ServedApi:
+    """A served project: where it is, and a client with its operator's key."""
 
     url: str
-    key: str
     api: httpx.Client
-    log: Path
-    process_id: int
-    ids: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """The operator's key as a header."""
-        return {"Authorization": f"Bearer {self.key}"}
-
-    def make(self, kind: str) -> str:
-        """Make a new thing of a kind, as `job_id`, and return its id."""
-        if kind == "voice_id":
-            return self.make_voice(_unused("voice"))
-        made = self._post(*_MAKING[kind](self))
-        return str(made.get("id") or made["entries"][0]["id"])
 
     def wait_for(self, path: str, *states: str) -> dict[str, Any]:
         """Return a thing once it has one of these states."""
@@ -78,16 +63,39 @@ class Served:
         """Upload a voice and return its id; it speaks once a worker has encoded it."""
         form = {"name": name, "transcript": TRANSCRIPT, "consent_statement": "It is synthetic."}
         files = {"audio": ("clip.wav", CLIP.read_bytes(), "audio/wav")}
-        made: dict[str, Any] = (
-            self.api.post("/voices", data=form, files=files).raise_for_status().json()
-        )
-        return str(made["id"])
+        answer = self.api.post("/voices", data=form, files=files).raise_for_status()
+        return str(answer.json()["id"])
+
+
+@dataclass
+class Served(ServedApi):
+    """One with things of every kind, by their ids."""
+
+    key: str
+    log: Path
+    process_id: int
+    ids: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.key}"}
+
+    def make(self, kind: str) -> str:
+        """Make a new thing of a kind, as `job_id`, and return its id."""
+        if kind == "voice_id":
+            return self.make_voice(_unused("voice"))
+        if kind == "transcript_id":
+            files = {"audio": ("clip.wav", CLIP.read_bytes(), "audio/wav")}
+            answer = self.api.post("/transcripts", files=files).raise_for_status()
+            return str(answer.json()["id"])
+        made = self._post(*_MAKING[kind](self))
+        return str(made.get("id") or made["entries"][0]["id"])
 
     def fill(self) -> None:
         """Make one thing of each kind; `ids` then has them by the names of paths' parameters."""
         self.ids["voice_id"] = self.make_voice(VOICE)
         self.wait_for(f"/voices/{self.ids['voice_id']}", "ready")
-        for kind in _MAKING:
+        for kind in ("transcript_id", *_MAKING):
             self.ids[kind] = self.make(kind)
         job = self.ids["job_id"]
         self.wait_for(f"/jobs/{job}", "succeeded")
@@ -133,7 +141,7 @@ def serve(folder: Path, **settings: str) -> Iterator[Served]:
     """Serve the project with a worker on the built-in model, from a folder of its own."""
     environment = environment_for(folder) | SETTINGS | settings
     key = run_python(environment, _MAKE_KEY)
-    command = [sys.executable, str(PROJECT / "manage.py"), "serve", "--port", _free_port()]
+    command = [sys.executable, str(PROJECT / "manage.py"), "serve", "--port", free_port()]
     log = folder / "log"  # a pipe that nobody reads would fill, and the server would wait for ever
     with (
         log.open("w") as errors,
@@ -146,13 +154,13 @@ def serve(folder: Path, **settings: str) -> Iterator[Served]:
             url = json.loads(process.stdout.readline())["url"].rstrip("/")
             headers = {"Authorization": f"Bearer {key}"}
             with httpx.Client(base_url=f"{url}/api/v1", headers=headers, timeout=60) as api:
-                yield Served(url, key, api, log, process.pid)
+                yield Served(url, api, key, log, process.pid)
         finally:
             process.terminate()
             process.wait(timeout=PATIENCE_SECONDS)
 
 
-def _free_port() -> str:
+def free_port() -> str:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return str(probe.getsockname()[1])

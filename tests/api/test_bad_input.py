@@ -13,12 +13,14 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.answers import refusal_of
 from tests.api.served import TRANSCRIPT, VOICE, Served
 
 HUGE = 100_000_000
 MOST_GROWTH_BYTES = 80_000_000
 FOR_EVER = "(a+)+$"
 JSON = {"Content-Type": "application/json"}
+ITEM = {"text": "One.", "voice": VOICE}
 
 
 @pytest.fixture
@@ -46,15 +48,11 @@ def _counts(api: httpx.Client) -> list[list[str]]:
     ]
 
 
-def code_of(answer: httpx.Response, status: int) -> str:
-    """Return the code of a problem, which must have this status."""
-    assert answer.status_code == status, answer.text[:500]
-    assert answer.headers["Content-Type"] == "application/problem+json"
-    return str(answer.json()["code"])
+def post_file(api: httpx.Client, path: str, content: Any, kind: str) -> httpx.Response:
+    return api.post(path, content=content, headers={"Content-Type": kind})
 
 
 def lines_of(items: list[dict[str, Any]]) -> bytes:
-    """Return items as JSONL."""
     return b"\n".join(json.dumps(item).encode() for item in items)
 
 
@@ -70,69 +68,23 @@ def test_batch_of_10_001_items_is_refused(form: str, api: httpx.Client) -> None:
     with nothing_made(api):
         answer = api.post("/batches", **sent[form])
 
-    assert code_of(answer, 413) == "batch_too_many_items"
+    assert refusal_of(answer) == (413, "batch_too_many_items")
     assert "10000 are allowed" in answer.json()["detail"]
 
 
-def test_bad_line_is_named_and_nothing_is_queued(api: httpx.Client) -> None:
-    body = lines_of([{"text": "One.", "voice": VOICE}]) + b'\n{"text": \n{"text": "Three."}'
-
-    with nothing_made(api):
-        answer = api.post(
-            "/batches", content=body, headers={"Content-Type": "application/x-ndjson"}
-        )
-
-    assert code_of(answer, 400) == "batch_items_invalid"
-    assert [error["line"] for error in answer.json()["errors"]] == [2, 3]
-
-
-def test_rest_of_a_file_with_a_bad_line_is_queued_if_asked(api: httpx.Client) -> None:
-    body = lines_of([{"text": "One.", "voice": VOICE}]) + b"\nnot JSON"
-
-    answer = api.post(
-        "/batches?on_error=skip", content=body, headers={"Content-Type": "application/jsonl"}
-    )
-
-    assert answer.status_code == 202
-    assert (answer.json()["items_total"], answer.json()["counts"]["failed"]) == (2, 1)
-
-
-@pytest.mark.parametrize("path", ["/jobs", "/batches"])
-def test_idempotency_key_with_another_body_is_refused(path: str, api: httpx.Client) -> None:
-    def body(text: str) -> dict[str, Any]:
-        item = {"text": text, "voice": VOICE}
-        return item if path == "/jobs" else {"items": [item]}
-
-    headers = {"Idempotency-Key": f"the same for {path}"}
-    first = api.post(path, json=body("One."), headers=headers)
-
-    again = api.post(path, json=body("One."), headers=headers)
-    with nothing_made(api):
-        other = api.post(path, json=body("Two."), headers=headers)
-
-    assert first.status_code == 202
-    assert again.json()["id"] == first.json()["id"]
-    assert code_of(other, 422) == "idempotency_key_reused"
-
-
-@pytest.mark.parametrize(
-    "url",
-    ["http://127.0.0.1:9/", "https://localhost/hook", "http://[::1]/", "http://2130706433/",
-     "http://169.254.169.254/latest/meta-data", "http://[::ffff:10.0.0.1]/"],
-)  # fmt: skip
-def test_webhook_inside_the_network_is_refused_wherever_one_is_taken(
-    url: str, api: httpx.Client
-) -> None:
-    item = {"text": "One.", "voice": VOICE}
-
-    with nothing_made(api):
-        answers = [
-            api.post("/jobs", json={**item, "webhook": url}),
-            api.post("/batches", json={"items": [item], "webhook": url}),
-            api.post("/webhooks/endpoints", json={"url": url}),
-        ]
-
-    assert [code_of(answer, 400) for answer in answers] == ["url_private_address"] * 3
+def test_webhook_inside_the_network_is_refused_wherever_one_is_taken(api: httpx.Client) -> None:
+    for url in (
+        *("http://127.0.0.1:9/", "https://localhost/hook", "http://[::1]/", "http://2130706433/"),
+        *("http://169.254.169.254/latest/meta-data", "http://[::ffff:10.0.0.1]/"),
+    ):
+        with nothing_made(api):
+            answers = [
+                api.post("/jobs", json={**ITEM, "webhook": url}),
+                api.post("/batches", json={"items": [ITEM], "webhook": url}),
+                api.post("/webhooks/endpoints", json={"url": url}),
+            ]
+        refused = (400, "url_private_address")
+        assert [refusal_of(answer) for answer in answers] == [refused] * 3, url
 
 
 def memory_of(process_id: int) -> int:
@@ -159,26 +111,19 @@ def test_data_url_of_100_megabytes_is_refused_in_bounded_memory(
     with nothing_made(served.api):
         answer = served.api.post("/jobs", content=body(), headers=JSON | length)
 
-    assert code_of(answer, 413) == "body_too_large"
+    assert refusal_of(answer) == (413, "body_too_large")
     assert memory_of(served.process_id) - before < MOST_GROWTH_BYTES
 
 
-def test_clip_of_some_megabytes_in_json_is_read(api: httpx.Client) -> None:
-    audio = "data:audio/wav;base64," + "A" * 8_000_000
-
-    answer = api.post("/jobs", json={"text": "One.", "reference": {"audio": audio, "text": "x"}})
-
-    assert code_of(answer, 400) == "clip_not_audio"
-
-
-def test_body_in_chunks_says_what_it_says_in_one_piece(api: httpx.Client) -> None:
-    def parts() -> Iterator[bytes]:
-        yield b'{"text": "One.", '
-        yield f'"voice": "{VOICE}", "seed": 7}}'.encode()
-
-    answer = api.post("/jobs", content=parts(), headers=JSON)
-
+def test_body_in_chunks_says_what_it_says_in_one_piece_and_clips_of_megabytes_are_read(
+    api: httpx.Client,
+) -> None:
+    parts = iter([b'{"text": "One.", ', f'"voice": "{VOICE}", "seed": 7}}'.encode()])
+    answer = api.post("/jobs", content=parts, headers=JSON)
     assert (answer.status_code, answer.json()["seed"]) == (202, 7)
+    audio = "data:audio/wav;base64," + "A" * 8_000_000
+    answer = api.post("/jobs", json={"text": "One.", "reference": {"audio": audio, "text": "x"}})
+    assert refusal_of(answer) == (400, "clip_not_audio")
 
 
 def test_pattern_that_backtracks_for_ever_is_refused_everywhere(served: Served) -> None:
@@ -195,37 +140,27 @@ def test_pattern_that_backtracks_for_ever_is_refused_everywhere(served: Served) 
     ):
         with nothing_made(api):
             answer = api.post(path, json=body)
-        assert code_of(answer, 400) == "pattern_too_slow", path
+        assert refusal_of(answer) == (400, "pattern_too_slow"), path
     with nothing_made(api):
-        answer = api.post(
-            f"{lexicon}/import",
-            content=f"find,say,kind\n{FOR_EVER},x,regex\n".encode(),
-            headers={"Content-Type": "text/csv"},
-        )
-    assert code_of(answer, 400) == "pattern_too_slow"
+        rows = f"find,say,kind\n{FOR_EVER},x,regex\n".encode()
+        answer = post_file(api, f"{lexicon}/import", rows, "text/csv")
+    assert refusal_of(answer) == (400, "pattern_too_slow")
     assert api.get(lexicon).json()["entries_total"] == before
 
 
 def test_many_such_patterns_take_no_longer_than_a_few(served: Served) -> None:
-    api = served.api
     finds = [f"(a+)+{index}$" for index in range(500)]
-    items = [
-        {"text": "Aaa.", "voice": VOICE, "lexicon": [{"find": find, "say": "x", "kind": "regex"}]}
-        for find in finds
-    ]
-    rows = "".join(f"{find},x,regex\n" for find in finds)
+    entries = [{"find": find, "say": "x", "kind": "regex"} for find in finds]
+    rows = "find,say,kind\n" + "".join(f"{find},x,regex\n" for find in finds)
+    path = f"/lexicons/{served.ids['lexicon_id']}/import"
 
-    with nothing_made(api):
-        batch = api.post("/batches", json={"items": items})
-    with nothing_made(api):
-        file = api.post(
-            f"/lexicons/{served.ids['lexicon_id']}/import",
-            content=f"find,say,kind\n{rows}".encode(),
-            headers={"Content-Type": "text/csv"},
-        )
+    with nothing_made(served.api):
+        items = [{"text": "Aaa.", "voice": VOICE, "lexicon": [entry]} for entry in entries]
+        batch = served.api.post("/batches", json={"items": items})
+        file = post_file(served.api, path, rows.encode(), "text/csv")
 
-    assert code_of(batch, 400) == "batch_items_invalid"
-    assert code_of(file, 400) == "pattern_too_slow"
+    assert refusal_of(batch) == (400, "batch_items_invalid")
+    assert refusal_of(file) == (400, "pattern_too_slow")
 
 
 BOMB = b"""<?xml version="1.0"?><!DOCTYPE l [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">
@@ -234,55 +169,43 @@ OUTSIDE = b"""<?xml version="1.0"?><!DOCTYPE l [<!ENTITY a SYSTEM "file:///etc/p
 <lexicon>&a;</lexicon>"""
 
 
-@pytest.mark.parametrize(
-    ("content", "kind", "status", "code"),
-    [
-        pytest.param(BOMB, "application/pls+xml", 400, "pls_doctype", id="entities"),
-        pytest.param(OUTSIDE, "text/xml", 400, "pls_doctype", id="a file of the server"),
-        pytest.param(
-            b"find,say\n" + b"a,b\n" * 1_000_000, "text/csv", 400, "too_many_entries", id="lines"
-        ),
-        pytest.param(b"find,say\n" + b"a\n" * 1_000_000, "text/csv", 400, "csv_cells", id="bad"),
-        pytest.param(b"a" * 40_000_000, "text/csv", 413, "body_too_large", id="bytes"),
-    ],
-)
-def test_file_that_is_no_lexicon_is_refused(
-    content: bytes, kind: str, status: int, code: str, served: Served
-) -> None:
+def test_file_that_is_no_lexicon_is_refused(served: Served) -> None:
     lexicon = f"/lexicons/{served.ids['lexicon_id']}"
     before = served.api.get(lexicon).json()["entries_total"]
+    many_entries = b"find,say\n" + b"a,b\n" * 1_000_000
+    many_rows = b"find,say\n" + b"a\n" * 1_000_000
 
-    with nothing_made(served.api):
-        answer = served.api.post(
-            f"{lexicon}/import", content=content, headers={"Content-Type": kind}
-        )
-
-    assert code_of(answer, status) == code
+    for what, content, kind, refused in (
+        ("entities in entities", BOMB, "application/pls+xml", (400, "pls_doctype")),
+        ("entity of a file", OUTSIDE, "text/xml", (400, "pls_doctype")),
+        ("too many entries", many_entries, "text/csv", (400, "too_many_entries")),
+        ("missing cells", many_rows, "text/csv", (400, "csv_cells")),
+        ("too many bytes", b"a" * 40_000_000, "text/csv", (413, "body_too_large")),
+    ):
+        with nothing_made(served.api):
+            answer = post_file(served.api, f"{lexicon}/import", content, kind)
+        assert refusal_of(answer) == refused, what
     assert served.api.get(lexicon).json()["entries_total"] == before
 
 
-@pytest.mark.parametrize(
-    ("name", "status", "code"),
-    [("manifest.json", 413, "archive_too_large"), ("clips/0.wav", 413, "archive_too_large")],
-)
-def test_archive_that_unpacks_to_far_more_than_it_is_is_refused(
-    name: str, status: int, code: str, served: Served
-) -> None:
+@pytest.mark.parametrize("name", ["manifest.json", "clips/0.wav"])
+def test_archive_that_unpacks_to_far_more_than_it_is_is_refused(name: str, served: Served) -> None:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(name, b"\0" * HUGE)
     before = memory_of(served.process_id)
 
     with nothing_made(served.api):
-        answer = served.api.post(
-            "/voices/import", files={"archive": ("voice.zip", file.getvalue())}
-        )
+        files = {"archive": ("voice.zip", file.getvalue())}
+        answer = served.api.post("/voices/import", files=files)
 
-    assert code_of(answer, status) == code
+    assert refusal_of(answer) == (413, "archive_too_large")
     assert memory_of(served.process_id) - before < MOST_GROWTH_BYTES
 
 
-@pytest.mark.parametrize("path", ["/jobs", "/batches", "/preview", "/lexicons", "/keys", "/users"])
+PATHS = ("/jobs", "/batches", "/preview", "/lexicons", "/keys", "/users")
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -295,26 +218,23 @@ def test_archive_that_unpacks_to_far_more_than_it_is_is_refused(
         pytest.param(b"\x00", "cannot be read", id="NUL"),
     ],
 )
-def test_json_that_means_nothing_is_refused(
-    path: str, content: bytes, words: str, api: httpx.Client
-) -> None:
+def test_json_that_means_nothing_is_refused(content: bytes, words: str, api: httpx.Client) -> None:
     with nothing_made(api):
-        answer = api.post(path, content=content, headers=JSON)
+        answers = {path: api.post(path, content=content, headers=JSON) for path in PATHS}
 
-    assert code_of(answer, 400) == "parse_error"
-    assert words in answer.json()["detail"]
+    for path, answer in answers.items():
+        assert refusal_of(answer) == (400, "parse_error"), path
+        assert words in answer.json()["detail"], path
 
 
 def test_wrong_content_type_and_wrong_value_of_the_body_are_refused(api: httpx.Client) -> None:
-    for path in ("/jobs", "/batches", "/preview", "/lexicons", "/keys", "/users"):
-        with nothing_made(api):
-            wrong = api.post(path, content=b"<a/>", headers={"Content-Type": "text/xml"})
-            empty = api.post(path)
-            others = [api.post(path, json=value) for value in ([1], "text", 5, True)]
-
-        assert code_of(wrong, 415) == "unsupported_media_type"
-        assert code_of(empty, 400) == "required"
-        assert [answer.status_code for answer in others] == [400] * 4
+    with nothing_made(api):
+        for path in PATHS:
+            wrong_type = post_file(api, path, b"<a/>", "text/xml")
+            assert refusal_of(wrong_type) == (415, "unsupported_media_type"), path
+            assert refusal_of(api.post(path)) == (400, "required"), path
+            for value in ([1], "text", 5, True):
+                assert api.post(path, json=value).status_code == 400, (path, value)
 
 
 def test_form_with_a_clip_that_is_none_is_refused(api: httpx.Client) -> None:
@@ -326,4 +246,5 @@ def test_form_with_a_clip_that_is_none_is_refused(api: httpx.Client) -> None:
             for content in (b"", b"RIFF", b"#!/bin/sh", b"\0" * 1_000_000)
         ]
 
-    assert {code_of(answer, 400) for answer in answers} <= {"clip_not_audio", "clip_empty"}
+    allowed = {(400, "clip_not_audio"), (400, "clip_empty")}
+    assert {refusal_of(answer) for answer in answers} <= allowed

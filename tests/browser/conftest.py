@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -18,11 +15,10 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support import expected_conditions as expected
 from selenium.webdriver.support.wait import WebDriverWait
 
+from tests.api.served import ServedApi, free_port
 from tests.browser.pages import console_errors, requested_urls
-from tests.workers.commands import PATIENCE_SECONDS, PROJECT, environment_for, run_python, start
+from tests.workers.commands import PATIENCE_SECONDS, environment_for, run_python, start
 
-CLIP = PROJECT / "synth" / "demo" / "clips" / "ref_m3.wav"
-TRANSCRIPT = "The thing had a strange look in the lamp light."
 USER, PASSWORD = "operator", "a password of its own"
 _MAKE_USER = f"""
 import django; django.setup()
@@ -36,12 +32,10 @@ print(create_key(user, "test", scopes=("read", "voices", "jobs", "admin"))[1])
 """
 
 
-@dataclass(frozen=True)
-class Site:
-    """A served project with a worker: where it is, and a client with its operator's key."""
+@dataclass
+class Site(ServedApi):
+    """One with a worker, and a person who looks into it."""
 
-    url: str
-    api: httpx.Client
     environment: dict[str, str]
 
     def run(self, code: str) -> str:
@@ -54,30 +48,10 @@ class Site:
         job_id: str = answer.json()["id"]
         return job_id
 
-    def wait_until(self, path: str, *statuses: str) -> dict[str, Any]:
-        """Return what the API has at a path once its status is one of these."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            found: dict[str, Any] = self.api.get(path).json()
-            if found["status"] in statuses:
-                return found
-            assert time.monotonic() < deadline, found["status"]
-            time.sleep(0.2)
-
     def make_voice(self, name: str) -> str:
-        with CLIP.open("rb") as clip:
-            answer = self.api.post(
-                "/voices",
-                data={
-                    "name": name,
-                    "transcript": TRANSCRIPT,
-                    "consent_statement": "The voice is synthetic.",
-                },
-                files={"audio": ("clip.wav", clip, "audio/wav")},
-            )
-        answer.raise_for_status()
-        voice_id: str = answer.json()["id"]
-        self.wait_until(f"/voices/{voice_id}", "ready")
+        """Upload a voice, and return its id once it speaks."""
+        voice_id = super().make_voice(name)
+        self.wait_for(f"/voices/{voice_id}", "ready")
         return voice_id
 
 
@@ -94,9 +68,9 @@ def served(environment: dict[str, str], port: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def site_in(folder: Path, port: str) -> Iterator[Site]:
+def site_in(folder: Path, port: str, **settings: str) -> Iterator[Site]:
     """Serve a project of its own in a folder, with a worker on the built-in model."""
-    environment = environment_for(folder)
+    environment = environment_for(folder) | settings
     headers = {"Authorization": f"Bearer {run_python(environment, _MAKE_USER)}"}
     with (
         served(environment, port) as url,
@@ -132,12 +106,6 @@ def log_in(browser: webdriver.Chrome, site: Site) -> None:
 def _is_logged_in(browser: webdriver.Chrome, site: Site) -> bool:
     found = browser.execute_cdp_cmd("Network.getCookies", {"urls": [site.url]})
     return any(cookie["name"] == "sessionid" for cookie in found["cookies"])
-
-
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,22 +11,8 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select
 
+from tests.browser import pages
 from tests.browser.conftest import Site
-from tests.browser.pages import (
-    assert_fit_for_all,
-    assert_whole_list,
-    console_errors,
-    drop_file,
-    patient,
-    picture,
-    same_page,
-    set_desktop,
-    set_phone,
-    text_of,
-    wait_for,
-    wait_text,
-    wait_words,
-)
 
 LIST = "/admin/synth/booksource/"
 BOOK = """---
@@ -93,14 +79,14 @@ def upload(site: Site, text: str = BOOK, name: str = "small.md", **fields: str) 
     answer = site.api.post("/books", data=fields, files={"file": (name, text.encode())})
     answer.raise_for_status()
     book: str = answer.json()["id"]
-    site.wait_until(f"/books/{book}", "planned")
+    site.wait_for(f"/books/{book}", "planned")
     return book
 
 
 def render(site: Site, voice: str) -> str:
     book = upload(site, voice=voice, format="mp3")
     site.api.post(f"/books/{book}/start").raise_for_status()
-    site.wait_until(f"/books/{book}", "succeeded")
+    site.wait_for(f"/books/{book}", "succeeded")
     return book
 
 
@@ -112,7 +98,7 @@ def titles(site: Site, book: str) -> list[str]:
 
 def open_plan(browser: webdriver.Chrome, site: Site, book: str) -> None:
     browser.get(f"{site.url}{LIST}{book}/plan/")
-    wait_for(browser, "[data-chapter]")
+    pages.wait_for(browser, "[data-chapter]")
 
 
 def row(browser: webdriver.Chrome, title: str) -> WebElement:
@@ -123,7 +109,7 @@ def row(browser: webdriver.Chrome, title: str) -> WebElement:
                 return one
         return None
 
-    return patient(browser).until(find)  # type: ignore[return-value]
+    return pages.patient(browser).until(find)  # type: ignore[return-value]
 
 
 def control(browser: webdriver.Chrome, title: str, key: str) -> WebElement:
@@ -131,7 +117,7 @@ def control(browser: webdriver.Chrome, title: str, key: str) -> WebElement:
 
 
 def said(browser: webdriver.Chrome, text: str) -> None:
-    wait_words(browser, "[data-state]", text)
+    pages.wait_words(browser, "[data-state]", text)
 
 
 def test_a_dropped_book_is_planned_started_watched_proved_and_fetched(
@@ -140,32 +126,32 @@ def test_a_dropped_book_is_planned_started_watched_proved_and_fetched(
     file = tmp_path / "small.md"
     file.write_text(BOOK, encoding="utf-8")
     admin.get(f"{site.url}{LIST}add/")
-    drop_file(admin, "[data-drop]", file, "text/markdown")
+    pages.drop_file(admin, "[data-drop]", file, "text/markdown")
     Select(admin.find_element(By.NAME, "voice")).select_by_visible_text(voice)
     Select(admin.find_element(By.NAME, "format")).select_by_visible_text("mp3")
-    assert "small.md" in wait_for(admin, ".tts-upload").text
-    picture(admin, "book-new")
+    assert "small.md" in pages.wait_for(admin, ".tts-upload").text
+    pages.picture(admin, "book-new")
     admin.find_element(By.CSS_SELECTOR, "[data-book-upload] [type=submit]").click()
 
-    wait_text(admin, "[data-whole] [data-badge]", "planned")
-    assert "The Small Book" in text_of(admin, ".tts-book-title")
+    pages.wait_text(admin, "[data-whole] [data-badge]", "planned")
+    assert "The Small Book" in pages.text_of(admin, ".tts-book-title")
     admin.find_element(By.CSS_SELECTOR, '[data-action="start"]').click()
-    wait_text(admin, "[data-whole] [data-badge]", "succeeded")
+    pages.wait_text(admin, "[data-whole] [data-badge]", "succeeded")
 
-    player = wait_for(admin, "[data-whole-player]")
-    assert wait_for(admin, "canvas[data-peaks]")
+    player = pages.wait_for(admin, "[data-whole-player]")
+    assert pages.wait_for(admin, "canvas[data-peaks]")
     assert len(admin.find_elements(By.CSS_SELECTOR, "tr[data-chapter]")) == 4
-    picture(admin, "book")
+    pages.picture(admin, "book")
     status, size = admin.execute_async_script(_FETCH, player.get_attribute("src"))
     assert status == 200 and size > 5_000
     book = admin.find_element(By.CSS_SELECTOR, "[data-whole]").get_attribute("data-book")
     admin.find_element(By.LINK_TEXT, "Proof").click()
-    assert "complete" in wait_for(admin, "[aria-label=Result]").text
-    picture(admin, "book-proof")
+    assert "complete" in pages.wait_for(admin, "[aria-label=Result]").text
+    pages.picture(admin, "book-proof")
     proof = admin.find_element(By.LINK_TEXT, "Download as JSON").get_attribute("href") or ""
     assert proof.endswith(f"/api/v1/books/{book}/proof")
     assert admin.execute_async_script(_FETCH, proof)[0] == 200
-    assert console_errors(admin) == []
+    assert pages.console_errors(admin) == []
 
 
 def test_list_moves_by_itself_and_offers_the_file(
@@ -173,12 +159,12 @@ def test_list_moves_by_itself_and_offers_the_file(
 ) -> None:
     book = upload(site, voice=voice, format="mp3")
     admin.get(f"{site.url}{LIST}")
-    with same_page(admin):
-        wait_for(admin, f'input[name="_selected_action"][value="{book}"]')
+    with pages.same_page(admin):
+        pages.wait_for(admin, f'input[name="_selected_action"][value="{book}"]')
         site.api.post(f"/books/{book}/start").raise_for_status()
-        wait_text(admin, f'[data-book="{book}"] [data-badge]', "succeeded")
-        assert wait_for(admin, f'[data-live="book-{book}-file"] a')
-    picture(admin, "books")
+        pages.wait_text(admin, f'[data-book="{book}"] [data-badge]', "succeeded")
+        assert pages.wait_for(admin, f'[data-live="book-{book}-file"] a')
+    pages.picture(admin, "books")
 
 
 def test_plan_is_edited_and_each_change_is_saved(
@@ -206,9 +192,9 @@ def test_plan_is_edited_and_each_change_is_saved(
     control(admin, "The Brook", "merge").click()
     said(admin, "Merged")
     control(admin, "The Garden", "blocks").click()
-    wait_for(admin, ".tts-blocks li")
-    assert "The rain stopped." in text_of(admin, ".tts-blocks")
-    picture(admin, "book-plan")
+    pages.wait_for(admin, ".tts-blocks li")
+    assert "The rain stopped." in pages.text_of(admin, ".tts-blocks")
+    pages.picture(admin, "book-plan")
     admin.find_element(
         By.CSS_SELECTOR, 'button[aria-label="Begin a chapter at: The rain stopped."]'
     ).click()
@@ -218,7 +204,7 @@ def test_plan_is_edited_and_each_change_is_saved(
     admin.find_element(By.CSS_SELECTOR, "[data-undo]").click()
     said(admin, "was undone")
     assert titles(site, book) == ["The Garden", "The Return", "(The Rest)"]
-    assert console_errors(admin) == []
+    assert pages.console_errors(admin) == []
 
 
 def test_chapters_are_moved_by_keyboard_with_the_focus_and_dragged(
@@ -238,11 +224,11 @@ def test_chapters_are_moved_by_keyboard_with_the_focus_and_dragged(
     focused = admin.switch_to.active_element
     assert focused.get_attribute("aria-label") == "Move The Garden down"
     focused.send_keys(Keys.ENTER)
-    patient(admin).until(
+    pages.patient(admin).until(
         lambda _: titles(site, book)[:3] == ["The River", "The Return", "The Garden"]
     )
     admin.execute_script(_DRAG_ROW, row(admin, "The Garden"), row(admin, "The River"))
-    patient(admin).until(
+    pages.patient(admin).until(
         lambda _: titles(site, book)[:3] == ["The Garden", "The River", "The Return"]
     )
 
@@ -266,7 +252,7 @@ def test_a_plan_that_somebody_else_changed_is_shown_anew(
 
 def test_refusals_are_shown_at_their_files(admin: webdriver.Chrome, site: Site, voice: str) -> None:
     admin.get(f"{site.url}{LIST}add/")
-    target = wait_for(admin, "[data-drop]")
+    target = pages.wait_for(admin, "[data-drop]")
     admin.execute_script(_DROP_SEVERAL, target, [["empty.md", ""], ["fine.md", BOOK]])
 
     files = admin.find_elements(By.CSS_SELECTOR, ".tts-upload")
@@ -275,41 +261,41 @@ def test_refusals_are_shown_at_their_files(admin: webdriver.Chrome, site: Site, 
     admin.execute_script("arguments[0].append(new Option('gone', 'Gone', true, true))", select)
     admin.find_element(By.CSS_SELECTOR, "[data-book-upload] [type=submit]").click()
 
-    patient(admin).until(lambda _: "no voice with this id or name" in files[1].text)
-    assert "0 of 2 books" in text_of(admin, "[data-state]")
+    pages.patient(admin).until(lambda _: "no voice with this id or name" in files[1].text)
+    assert "0 of 2 books" in pages.text_of(admin, "[data-state]")
 
 
 def test_several_books_at_once_become_a_batch(
     admin: webdriver.Chrome, site: Site, voice: str
 ) -> None:
     admin.get(f"{site.url}{LIST}add/")
-    target = wait_for(admin, "[data-drop]")
+    target = pages.wait_for(admin, "[data-drop]")
     admin.execute_script(_DROP_SEVERAL, target, [["one.md", BOOK], ["two.md", SECOND]])
     Select(admin.find_element(By.NAME, "voice")).select_by_visible_text(voice)
     Select(admin.find_element(By.NAME, "start")).select_by_value("true")
-    wait_for(admin, "[name=batch_name]").send_keys("Both")
+    pages.wait_for(admin, "[name=batch_name]").send_keys("Both")
     Select(admin.find_element(By.NAME, "sample")).select_by_value("hold")
     admin.find_element(By.CSS_SELECTOR, "[data-book-upload] [type=submit]").click()
 
-    wait_for(admin, "#tts-batch")
+    pages.wait_for(admin, "#tts-batch")
     approve = '#tts-batch button[data-action="approve"].tts-primary'
-    assert wait_for(admin, approve) and wait_for(admin, "#tts-batch [data-listen]")
-    picture(admin, "book-batch")
+    assert pages.wait_for(admin, approve) and pages.wait_for(admin, "#tts-batch [data-listen]")
+    pages.picture(admin, "book-batch")
     admin.find_element(By.CSS_SELECTOR, approve).click()
     batch = admin.current_url.split("/")[-3]
-    site.wait_until(f"/book-batches/{batch}", "ended")
-    wait_words(admin, "#tts-batch", "Report as JSON")
-    assert "2 succeeded" in text_of(admin, "#tts-batch")
-    assert console_errors(admin) == []
+    site.wait_for(f"/book-batches/{batch}", "ended")
+    pages.wait_words(admin, "#tts-batch", "Report as JSON")
+    assert "2 succeeded" in pages.text_of(admin, "#tts-batch")
+    assert pages.console_errors(admin) == []
 
 
 def test_a_further_file_is_asked_for(admin: webdriver.Chrome, site: Site, voice: str) -> None:
     book = render(site, voice)
     admin.get(f"{site.url}{LIST}{book}/change/")
-    Select(wait_for(admin, "[data-book-files] [name=kind]")).select_by_value("srt")
+    Select(pages.wait_for(admin, "[data-book-files] [name=kind]")).select_by_value("srt")
     assert not admin.find_element(By.CSS_SELECTOR, '[data-option="bit_rate"]').is_displayed()
     admin.find_element(By.CSS_SELECTOR, "[data-book-files] [type=submit]").click()
-    link = wait_for(admin, "[data-book-files] td a")
+    link = pages.wait_for(admin, "[data-book-files] td a")
     assert admin.execute_async_script(_FETCH, link.get_attribute("href"))[0] == 200
 
 
@@ -317,10 +303,10 @@ def test_what_is_said_of_a_book_is_changed(admin: webdriver.Chrome, site: Site, 
     book = upload(site, voice=voice)
     admin.get(f"{site.url}{LIST}{book}/change/")
     admin.execute_script("document.querySelector('details.tts-panel').open = true")
-    wait_for(admin, "[data-book-metadata] [name=title]").send_keys("Another Name")
+    pages.wait_for(admin, "[data-book-metadata] [name=title]").send_keys("Another Name")
     admin.find_element(By.CSS_SELECTOR, "[data-book-metadata] [name=authors]").send_keys("A\nB")
     admin.find_element(By.CSS_SELECTOR, "[data-book-metadata] [type=submit]").click()
-    wait_text(admin, ".tts-book-title", "Another Name")
+    pages.wait_text(admin, ".tts-book-title", "Another Name")
     assert site.api.get(f"/books/{book}/metadata").json()["set"]["authors"] == ["A", "B"]
 
 
@@ -362,8 +348,8 @@ def test_page_of_books_is_accessible_in_light_and_dark_and_on_a_phone(
     admin: webdriver.Chrome, site: Site, places: dict[str, str], name: str
 ) -> None:
     admin.get(site.url + PAGES[name].format(**places))
-    wait_for(admin, "[data-chapter]" if "plan" in name and name != "planned" else "#main")
-    assert_fit_for_all(admin, site.url, f"books-{name}")
+    pages.wait_for(admin, "[data-chapter]" if "plan" in name and name != "planned" else "#main")
+    pages.assert_fit_for_all(admin, site.url, f"books-{name}")
 
 
 _FAILED_BOOKS = """
@@ -387,14 +373,14 @@ def test_rows_with_errors_break_no_word_and_cut_nothing(
 ) -> None:
     render(site, voice)
     broken = site.api.post("/books", files={"file": ("broken.epub", b"no zip at all")})
-    site.wait_until(f"/books/{broken.json()['id']}", "failed")
+    site.wait_for(f"/books/{broken.json()['id']}", "failed")
     site.run(_FAILED_BOOKS)
-    for set_width in (set_desktop, set_phone):
+    for set_width in (pages.set_desktop, pages.set_phone):
         set_width(admin)
         admin.get(f"{site.url}/admin/synth/{name}/")
-        wait_for(admin, "#result_list tbody tr")
+        pages.wait_for(admin, "#result_list tbody tr")
 
-        assert_whole_list(admin)
+        pages.assert_whole_list(admin)
 
 
 SITE_PAGE = """<html lang="en"><head><title>The Bell</title></head><body>
@@ -409,7 +395,7 @@ def test_what_is_left_out_is_shown_with_its_words_and_switched(
 ) -> None:
     book = upload(site, SITE_PAGE, "bell.html", voice=voice)
     open_plan(admin, site, book)
-    group = wait_for(admin, '[data-skipped] details[data-reason="site"]')
+    group = pages.wait_for(admin, '[data-skipped] details[data-reason="site"]')
     assert "site" in group.text
     group.find_element(By.CSS_SELECTOR, "summary").click()
     assert "Write to us at any time" in group.text
@@ -427,10 +413,10 @@ def test_what_is_left_out_is_shown_with_its_words_and_switched(
     assert {row["text"] for row in rows if row["included"]} == {"A hidden line of the author's."}
 
     control(admin, "The Bell", "blocks").click()
-    spoken = wait_for(admin, '.tts-blocks [aria-label^="Speak: It rang"]')
+    spoken = pages.wait_for(admin, '.tts-blocks [aria-label^="Speak: It rang"]')
     assert spoken.is_selected()
     spoken.click()
     said(admin, "a text left out")
-    again = wait_for(admin, '.tts-blocks [aria-label^="Speak: It rang"]')
+    again = pages.wait_for(admin, '.tts-blocks [aria-label^="Speak: It rang"]')
     assert not again.is_selected()
-    assert console_errors(admin) == []
+    assert pages.console_errors(admin) == []

@@ -13,20 +13,8 @@ from selenium.webdriver.support.expected_conditions import staleness_of
 from selenium.webdriver.support.ui import Select
 from selenium.webdriver.support.wait import WebDriverWait
 
+from tests.browser import pages
 from tests.browser.conftest import Site
-from tests.browser.pages import (
-    console_errors,
-    overflow,
-    patient,
-    picture,
-    same_page,
-    set_desktop,
-    set_phone,
-    wait_count,
-    wait_for,
-    wait_hidden,
-    wait_text,
-)
 from tests.workers.commands import PATIENCE_SECONDS
 
 TEXT = "I came back to the long room. The lamp was out, and the wind was at the door."
@@ -47,22 +35,22 @@ def test_a_job_from_the_form_is_watched_to_its_end_and_its_player_seeks(
     admin: webdriver.Chrome, site: Site, voice: str
 ) -> None:
     admin.get(f"{site.url}/admin/synth/renderjob/add/")
-    wait_for(admin, "[name=text]").send_keys(TEXT)
+    pages.wait_for(admin, "[name=text]").send_keys(TEXT)
     Select(admin.find_element(By.NAME, "voice")).select_by_visible_text(voice)
     admin.find_element(By.NAME, "_save").click()
-    job_id = wait_for(admin, "[data-job]").get_attribute("data-job") or ""
+    job_id = pages.wait_for(admin, "[data-job]").get_attribute("data-job") or ""
     assert admin.current_url == f"{site.url}/admin/synth/renderjob/{job_id}/change/"
     admin.get(f"{site.url}/admin/synth/renderjob/")
-    with same_page(admin):
-        wait_text(admin, badge_of(job_id), "succeeded")
-        row = wait_for(admin, f'[data-job="{job_id}"] [data-listen]')
+    with pages.same_page(admin):
+        pages.wait_text(admin, badge_of(job_id), "succeeded")
+        row = pages.wait_for(admin, f'[data-job="{job_id}"] [data-listen]')
 
     assert admin.find_element(By.CSS_SELECTOR, "progress").get_attribute("value") == "1"
-    picture(admin, "jobs")
+    pages.picture(admin, "jobs")
     row.click()
     wait_pressed(admin, row, "true")
     admin.get(f"{site.url}/admin/synth/renderjob/{job_id}/change/")
-    player = wait_for(admin, "[data-whole-player]")
+    player = pages.wait_for(admin, "[data-whole-player]")
     place = admin.execute_async_script(
         """
         const [player, done] = arguments;
@@ -74,7 +62,7 @@ def test_a_job_from_the_form_is_watched_to_its_end_and_its_player_seeks(
         player,
     )
     assert place == pytest.approx(2.5, abs=0.1)
-    assert console_errors(admin) == []
+    assert pages.console_errors(admin) == []
 
 
 def test_a_job_is_cancelled_and_retried_from_the_list(
@@ -84,10 +72,10 @@ def test_a_job_is_cancelled_and_retried_from_the_list(
     admin.get(f"{site.url}/admin/synth/renderjob/")
 
     run_action(admin, job_id, "cancel_chosen")
-    wait_text(admin, badge_of(job_id), "cancelled")
+    pages.wait_text(admin, badge_of(job_id), "cancelled")
     run_action(admin, job_id, "retry_chosen")
 
-    wait_text(admin, badge_of(job_id), "queued", "running")
+    pages.wait_text(admin, badge_of(job_id), "queued", "running")
     run_action(admin, job_id, "make_bulk")
     assert site.api.get(f"/jobs/{job_id}").json()["priority"] == "bulk"
     site.api.post(f"/jobs/{job_id}/cancel").raise_for_status()
@@ -99,16 +87,16 @@ def test_page_of_a_job_moves_by_itself_and_its_rows_play_in_place(
     text = " ".join(f"The gate number {number} was open again." for number in range(12))
     job_id = site.submit(text, voice)
     admin.get(f"{site.url}/admin/synth/renderjob/{job_id}/change/")
-    wait_for(admin, "[data-segment]")
-    with same_page(admin):
-        wait_text(admin, badge_of(job_id), "succeeded")
+    pages.wait_for(admin, "[data-segment]")
+    with pages.same_page(admin):
+        pages.wait_text(admin, badge_of(job_id), "succeeded")
         total = len(segments(site, job_id))
-        wait_count(admin, "[data-segment] [data-listen]", total)
+        pages.wait_count(admin, "[data-segment] [data-listen]", total)
     assert len(admin.find_elements(By.TAG_NAME, "audio")) == 1  # of the whole file
     assert (
         admin.find_elements(By.CSS_SELECTOR, '[data-action="cancel"], [data-action="retry"]') == []
     )
-    picture(admin, "job")
+    pages.picture(admin, "job")
 
     rows = admin.find_elements(By.CSS_SELECTOR, "[data-listen]")
     rows[0].click()
@@ -124,11 +112,11 @@ def test_page_of_a_job_moves_by_itself_and_its_rows_play_in_place(
     wave.click()  # the middle of it
     player = admin.find_element(By.CSS_SELECTOR, "[data-whole-player]")
     seconds = float(wave.get_attribute("data-seconds") or 0)
-    patient(admin).until(lambda _: time_of(player) >= seconds / 2 - 1)
-    wait_count(admin, "tr[data-mark][aria-current]", 1)
+    pages.patient(admin).until(lambda _: time_of(player) >= seconds / 2 - 1)
+    pages.wait_count(admin, "tr[data-mark][aria-current]", 1)
     wave.send_keys(Keys.HOME)
-    patient(admin).until(lambda _: time_of(player) < seconds / 2 - 1)
-    assert console_errors(admin) == []
+    pages.patient(admin).until(lambda _: time_of(player) < seconds / 2 - 1)
+    assert pages.console_errors(admin) == []
 
 
 def test_page_goes_on_after_the_connection_broke(
@@ -136,20 +124,20 @@ def test_page_goes_on_after_the_connection_broke(
 ) -> None:
     job_id = site.submit(LONG, voice)
     admin.get(f"{site.url}/admin/synth/renderjob/{job_id}/change/")
-    wait_for(admin, '[data-action="cancel"]')
+    pages.wait_for(admin, '[data-action="cancel"]')
     offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
     admin.execute_cdp_cmd("Network.enable", {})
     admin.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
 
-    assert "does not answer" in wait_for(admin, "[data-away]").text
+    assert "does not answer" in pages.wait_for(admin, "[data-away]").text
     site.api.post(f"/jobs/{job_id}/cancel").raise_for_status()
     online = offline | {"offline": False, "downloadThroughput": -1, "uploadThroughput": -1}
     admin.execute_cdp_cmd("Network.emulateNetworkConditions", online)
 
-    wait_text(admin, badge_of(job_id), "cancelled")
-    wait_hidden(admin, "[data-away]")
-    assert wait_for(admin, '[data-action="retry"]')
-    console_errors(admin)  # of the time without a connection
+    pages.wait_text(admin, badge_of(job_id), "cancelled")
+    pages.wait_hidden(admin, "[data-away]")
+    assert pages.wait_for(admin, '[data-action="retry"]')
+    pages.console_errors(admin)  # of the time without a connection
 
 
 def test_job_is_stopped_and_retried_on_its_page(
@@ -158,20 +146,20 @@ def test_job_is_stopped_and_retried_on_its_page(
     job_id = site.submit(LONG, voice)
     admin.get(f"{site.url}/admin/synth/renderjob/{job_id}/change/")
 
-    wait_for(admin, '[data-action="cancel"]').click()
-    answers = wait_for(admin, "dialog[open]").find_elements(By.TAG_NAME, "button")
+    pages.wait_for(admin, '[data-action="cancel"]').click()
+    answers = pages.wait_for(admin, "dialog[open]").find_elements(By.TAG_NAME, "button")
     assert [answer.text for answer in answers] == ["Stop the job", "Keep rendering"]
     answers[1].click()
-    wait_count(admin, "dialog", 0)
+    pages.wait_count(admin, "dialog", 0)
     assert site.api.get(f"/jobs/{job_id}").json()["cancel_requested"] is False
-    wait_for(admin, '[data-action="cancel"]').click()
-    wait_for(admin, "dialog[open] .tts-primary").click()
-    wait_text(admin, badge_of(job_id), "cancelled")
+    pages.wait_for(admin, '[data-action="cancel"]').click()
+    pages.wait_for(admin, "dialog[open] .tts-primary").click()
+    pages.wait_text(admin, badge_of(job_id), "cancelled")
 
-    wait_for(admin, '[data-action="retry"]').click()
-    wait_text(admin, badge_of(job_id), "queued", "running")
+    pages.wait_for(admin, '[data-action="retry"]').click()
+    pages.wait_text(admin, badge_of(job_id), "queued", "running")
     site.api.post(f"/jobs/{job_id}/cancel").raise_for_status()
-    assert console_errors(admin) == []
+    assert pages.console_errors(admin) == []
 
 
 @pytest.mark.parametrize("page", ["list", "job", "review"])
@@ -180,15 +168,15 @@ def test_long_word_widens_no_page(
 ) -> None:
     word = "Donaudampfschifffahrtsgesellschaftskapitaenswitwe" * 4
     job_id = site.submit(f"{word} is a word.", voice)
-    site.wait_until(f"/jobs/{job_id}", "succeeded")
+    site.wait_for(f"/jobs/{job_id}", "succeeded")
     paths = {"list": "renderjob/", "job": f"renderjob/{job_id}/change/", "review": "segment/"}
-    for set_width in (set_desktop, set_phone):
+    for set_width in (pages.set_desktop, pages.set_phone):
         set_width(admin)
         admin.get(f"{site.url}/admin/synth/{paths[page]}")
-        wait_for(admin, "#main")
-        assert overflow(admin) <= 0
+        pages.wait_for(admin, "#main")
+        assert pages.overflow(admin) <= 0
     if page == "list":
-        set_desktop(admin)
+        pages.set_desktop(admin)
         cut = """
             const table = document.querySelector("#result_list");
             return [...table.querySelectorAll("[data-listen]")].filter(
@@ -199,22 +187,22 @@ def test_long_word_widens_no_page(
 
 def test_one_segment_is_rendered_again(admin: webdriver.Chrome, site: Site, voice: str) -> None:
     job_id = site.submit(TEXT, voice)
-    site.wait_until(f"/jobs/{job_id}", "succeeded")
+    site.wait_for(f"/jobs/{job_id}", "succeeded")
     before = segments(site, job_id)
     admin.get(f"{site.url}/admin/synth/renderjob/{job_id}/change/")
-    assert wait_for(admin, "canvas[data-peaks]")
-    picture(admin, "job-segments")
+    assert pages.wait_for(admin, "canvas[data-peaks]")
+    pages.picture(admin, "job-segments")
 
-    wait_for(admin, '[data-action="again"]').click()
-    patient(admin).until(lambda it: segments(site, job_id)[0]["seed"] != before[0]["seed"])
-    site.wait_until(f"/jobs/{job_id}", "succeeded")
+    pages.wait_for(admin, '[data-action="again"]').click()
+    pages.patient(admin).until(lambda it: segments(site, job_id)[0]["seed"] != before[0]["seed"])
+    site.wait_for(f"/jobs/{job_id}", "succeeded")
 
     after = segments(site, job_id)
     assert [one["seed"] for one in after[1:]] == [one["seed"] for one in before[1:]]
 
 
 def wait_pressed(browser: webdriver.Chrome, button: WebElement, state: str) -> None:
-    patient(browser).until(lambda _: button.get_attribute("aria-pressed") == state)
+    pages.patient(browser).until(lambda _: button.get_attribute("aria-pressed") == state)
 
 
 def time_of(player: WebElement) -> float:
@@ -224,7 +212,7 @@ def time_of(player: WebElement) -> float:
 def run_action(browser: webdriver.Chrome, job_id: str, name: str) -> None:
     """Choose a job's row and run one of the list's actions on it."""
     box = f'input[name="_selected_action"][value="{job_id}"]'
-    wait_for(browser, box).click()
+    pages.wait_for(browser, box).click()
     browser.execute_script(
         """
         const select = document.querySelector("select[name=action]");
@@ -233,10 +221,10 @@ def run_action(browser: webdriver.Chrome, job_id: str, name: str) -> None:
         """,
         name,
     )
-    button = wait_for(browser, "[name=index][type=submit], button[name=index]")
+    button = pages.wait_for(browser, "[name=index][type=submit], button[name=index]")
     button.click()
     WebDriverWait(browser, PATIENCE_SECONDS).until(staleness_of(button))  # the next page is there
-    wait_for(browser, f'[data-job="{job_id}"] [data-badge]')
+    pages.wait_for(browser, f'[data-job="{job_id}"] [data-badge]')
 
 
 def segments(site: Site, job_id: str) -> list[dict[str, object]]:

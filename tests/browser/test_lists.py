@@ -9,16 +9,8 @@ from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
+from tests.browser import pages
 from tests.browser.conftest import Site
-from tests.browser.pages import (
-    console_errors,
-    patient,
-    picture,
-    same_page,
-    wait_for,
-    wait_text,
-    wait_words,
-)
 
 _START = """
 import datetime as dt
@@ -72,13 +64,13 @@ def keys(browser: webdriver.Chrome) -> list[str]:
 
 def told_count(browser: webdriver.Chrome) -> int:
     """Return how many rows the list says that it has, on all its pages."""
-    found = re.search(r"(\d+) [a-z]", wait_for(browser, '[data-live="pages"]').text)
+    found = re.search(r"(\d+) [a-z]", pages.wait_for(browser, '[data-live="pages"]').text)
     assert found is not None
     return int(found[1])
 
 
 def has_row(browser: webdriver.Chrome, key: str) -> None:
-    patient(browser).until(lambda it: key in keys(it))
+    pages.patient(browser).until(lambda it: key in keys(it))
 
 
 @pytest.mark.parametrize("name", LISTS)
@@ -87,20 +79,20 @@ def test_rows_come_change_and_go_while_the_list_is_open(
 ) -> None:
     path, model, make, change, answer = LISTS[name]
     admin.get(f"{site.url}/admin/{path}/")
-    wait_for(admin, "#changelist")
-    with same_page(admin):
+    pages.wait_for(admin, "#changelist")
+    with pages.same_page(admin):
         key = make_row(site, make)
         has_row(admin, key)
         row = f'[data-key="row-{key}"]'
-        assert answer not in wait_for(admin, row).text
+        assert answer not in pages.wait_for(admin, row).text
         assert len(keys(admin)) <= told_count(admin)  # of several pages one is shown
         rows = f"{_START}{model}.objects.filter(pk={key!r})"
         site.run(f"{rows}.update({change})")
-        wait_words(admin, row, answer)
+        pages.wait_words(admin, row, answer)
         site.run(f"{rows}.delete()")
-        patient(admin).until(lambda it: key not in keys(it))
+        pages.patient(admin).until(lambda it: key not in keys(it))
 
-    assert console_errors(admin) == []
+    assert pages.console_errors(admin) == []
 
 
 def test_a_choice_of_rows_stays_while_others_come_and_holds_all_that_are_shown(
@@ -112,36 +104,36 @@ def test_a_choice_of_rows_stays_while_others_come_and_holds_all_that_are_shown(
     has_row(admin, second)
 
     box = f'input[name="_selected_action"][value="{first}"]'
-    wait_for(admin, box).click()
+    pages.wait_for(admin, box).click()
     third = make_row(site, _MAKE_JOB)
     site.run(f"{_START}RenderJob.objects.filter(pk={second!r}).update(status='failed')")
-    wait_text(admin, f'[data-key="row-{second}"] [data-badge]', "failed")
+    pages.wait_text(admin, f'[data-key="row-{second}"] [data-badge]', "failed")
     shown = keys(admin)
     assert third not in shown  # what is chosen stays where it is
-    assert wait_for(admin, ".action-counter").text == f"1 of {len(shown)} selected"
+    assert pages.wait_for(admin, ".action-counter").text == f"1 of {len(shown)} selected"
 
     with_shift = ActionChains(admin).key_down(Keys.SHIFT)
-    other = wait_for(admin, f'input[name="_selected_action"][value="{second}"]')
+    other = pages.wait_for(admin, f'input[name="_selected_action"][value="{second}"]')
     with_shift.click(other).key_up(Keys.SHIFT).perform()
-    assert wait_for(admin, ".action-counter").text == f"2 of {len(shown)} selected"
-    picture(admin, "jobs-chosen")
+    assert pages.wait_for(admin, ".action-counter").text == f"2 of {len(shown)} selected"
+    pages.picture(admin, "jobs-chosen")
     for value in (first, second):
-        wait_for(admin, f'input[name="_selected_action"][value="{value}"]').click()
+        pages.wait_for(admin, f'input[name="_selected_action"][value="{value}"]').click()
     has_row(admin, third)
-    wait_for(admin, "input.action-toggle").click()
+    pages.wait_for(admin, "input.action-toggle").click()
     number = len(keys(admin))
-    assert wait_for(admin, ".action-counter").text == f"{number} of {number} selected"
-    assert console_errors(admin) == []
+    assert pages.wait_for(admin, ".action-counter").text == f"{number} of {number} selected"
+    assert pages.console_errors(admin) == []
 
 
 def test_the_first_row_of_an_empty_list_comes_by_itself(
     admin: webdriver.Chrome, site: Site
 ) -> None:
     admin.get(f"{site.url}/admin/synth/renderjob/?q=seldom-heard")
-    assert "Nothing was found" in wait_for(admin, '[data-live="list"]').text
+    assert "Nothing was found" in pages.wait_for(admin, '[data-live="list"]').text
     voice = 'make_voice("seldom-heard", owner=owner)'
     key = make_row(site, f'make_job(segments=0, owner=owner, status="succeeded", voice={voice})')
     has_row(admin, key)
-    wait_for(admin, "input.action-select").click()
-    assert wait_for(admin, ".action-counter").text == "1 of 1 selected"
-    assert console_errors(admin) == []
+    pages.wait_for(admin, "input.action-select").click()
+    assert pages.wait_for(admin, ".action-counter").text == "1 of 1 selected"
+    assert pages.console_errors(admin) == []

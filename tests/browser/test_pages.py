@@ -7,22 +7,14 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from tests.browser import pages
 from tests.browser.conftest import Site
-from tests.browser.pages import (
-    assert_fit_for_all,
-    console_errors,
-    patient,
-    picture,
-    requested_urls,
-    set_dark,
-    set_phone,
-    wait_for,
-)
 
 PAGES = {
     "overview": "/admin/",
     "voices": "/admin/voices/voice/",
     "voice": "/admin/voices/voice/{voice}/change/",
+    "voice-names": "/admin/voices/voicealias/",
     "new-voice": "/admin/voices/voice/add/",
     "jobs": "/admin/synth/renderjob/",
     "job": "/admin/synth/renderjob/{job}/change/",
@@ -57,7 +49,7 @@ PAGES = {
 def places(site: Site) -> dict[str, str]:
     voice = site.make_voice("Looked at")
     job = site.submit("A short text. And more.", voice)
-    site.wait_until(f"/jobs/{job}", "succeeded")
+    site.wait_for(f"/jobs/{job}", "succeeded")
     user: str = site.api.get("/users").json()["results"][0]["id"]
     worker: str = site.api.get("/overview").json()["workers"][0]["name"]
     return {"voice": voice, "job": job, "user": user, "worker": worker}
@@ -68,52 +60,45 @@ def test_page_is_accessible_in_light_and_dark_and_on_a_phone(
     admin: webdriver.Chrome, site: Site, places: dict[str, str], name: str
 ) -> None:
     admin.get(site.url + PAGES[name].format(**places))
-    wait_for(admin, "body")
-    assert_fit_for_all(admin, site.url, name)
-
-
-def test_description_of_the_api_is_shown_without_asking_anybody_else(
-    admin: webdriver.Chrome, site: Site
-) -> None:
-    """Its markup is Swagger UI's, which axe finds faults with; it is no page of the admin."""
-    console_errors(admin), requested_urls(admin)
-    admin.get(f"{site.url}/api/v1/docs")
-    assert wait_for(admin, ".opblock")
-    assert console_errors(admin) == []
-    assert [url for url in requested_urls(admin) if not url.startswith(site.url)] == []
+    pages.wait_for(admin, "body")
+    pages.assert_fit_for_all(admin, site.url, name)
 
 
 def test_the_page_of_the_api_has_its_groups_in_order_summaries_and_a_dark_mode(
     admin: webdriver.Chrome, site: Site
 ) -> None:
-    set_dark(admin, True)
+    """Its markup is Swagger UI's, which axe finds faults with; it is no page of the admin."""
+    pages.console_errors(admin), pages.requested_urls(admin)
+    pages.set_dark(admin, True)
     admin.get(f"{site.url}/api/v1/docs")
-    wait_for(admin, ".opblock")
+    pages.wait_for(admin, ".opblock")
 
-    groups = [
-        one.get_attribute("data-tag")
-        for one in admin.find_elements(By.CSS_SELECTOR, "h3.opblock-tag")
-    ]
-    summaries = [
-        one.text for one in admin.find_elements(By.CSS_SELECTOR, ".opblock-summary-description")
-    ]
+    def texts(selector: str) -> list[str]:
+        return [one.text for one in admin.find_elements(By.CSS_SELECTOR, selector)]
+
+    groups = admin.find_elements(By.CSS_SELECTOR, "h3.opblock-tag")
+    names = [one.get_attribute("data-tag") for one in groups]
+    summaries = texts(".opblock-summary-description")
     back = "return getComputedStyle(document.body).backgroundColor"
-    assert groups[:4] == ["voices", "jobs", "preview", "batches"]
+    assert names[:4] == ["voices", "transcripts", "jobs", "preview"]
     assert "List voices, newest first" in summaries and all(summaries)
     assert admin.execute_script(back) == "rgb(28, 32, 34)"
-    picture(admin, "docs-dark")
-    set_dark(admin, False)
-    patient(admin).until(lambda it: it.execute_script(back) == "rgb(250, 250, 250)")
-    picture(admin, "docs")
-    set_phone(admin)
-    picture(admin, "docs-phone")
+    assert pages.console_errors(admin) == []
+    asked = pages.requested_urls(admin)
+    assert [url for url in asked if not url.startswith(site.url)] == []
+    pages.picture(admin, "docs-dark")
+    pages.set_dark(admin, False)
+    pages.patient(admin).until(lambda it: it.execute_script(back) == "rgb(250, 250, 250)")
+    pages.picture(admin, "docs")
+    pages.set_phone(admin)
+    pages.picture(admin, "docs-phone")
 
 
 def test_a_voice_is_opened_by_keyboard_alone(
     admin: webdriver.Chrome, site: Site, places: dict[str, str]
 ) -> None:
     admin.get(f"{site.url}/admin/voices/voice/")
-    wait_for(admin, "#result_list")
+    pages.wait_for(admin, "#result_list")
 
     for _ in range(80):
         admin.switch_to.active_element.send_keys(Keys.TAB)
@@ -122,7 +107,7 @@ def test_a_voice_is_opened_by_keyboard_alone(
             break
     focused.send_keys(Keys.ENTER)
 
-    assert wait_for(admin, "[name=name]").get_attribute("value") == "Looked at"
+    assert pages.wait_for(admin, "[name=name]").get_attribute("value") == "Looked at"
     assert admin.find_elements(By.CSS_SELECTOR, "[data-try-it] button")
 
 
@@ -142,17 +127,17 @@ def test_new_key_is_copied_by_its_button(
     permissions = {"origin": site.url, "permissions": ["clipboardReadWrite", *write]}
     admin.execute_cdp_cmd("Browser.grantPermissions", permissions)
     admin.get(f"{site.url}/admin/synth/apikey/add/")
-    wait_for(admin, "[name=name]").send_keys("phone", Keys.ENTER)
+    pages.wait_for(admin, "[name=name]").send_keys("phone", Keys.ENTER)
 
-    button = wait_for(admin, "[data-copy]")
+    button = pages.wait_for(admin, "[data-copy]")
     key = admin.find_element(By.CSS_SELECTOR, "code").text
     assert len(key) > 20 and button.text == "Copy the key"
     admin.execute_script(_NOTE_TEXTS, button)
     button.click()
-    patient(admin).until(lambda it: it.execute_script("return window.said.length"))
+    pages.patient(admin).until(lambda it: it.execute_script("return window.said.length"))
 
     assert admin.execute_script("return window.said[0]") == "Copied"
     read = "navigator.clipboard.readText().then(arguments[arguments.length - 1])"
     assert admin.execute_async_script(read) == key
     assert site.api.get("/voices", headers={"Authorization": f"Bearer {key}"}).status_code == 200
-    assert console_errors(admin) == []
+    assert pages.console_errors(admin) == []

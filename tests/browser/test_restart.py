@@ -8,16 +8,9 @@ from pathlib import Path
 import pytest
 from selenium import webdriver
 
-from tests.browser.conftest import free_port, log_in, served, site_in
-from tests.browser.pages import (
-    log_out,
-    picture,
-    text_of,
-    wait_for,
-    wait_hidden,
-    wait_text,
-    wait_words,
-)
+from tests.api.served import free_port
+from tests.browser import pages
+from tests.browser.conftest import log_in, served, site_in
 
 TEXT = " ".join(f"The gate number {number} was open again." for number in range(150))
 PAGES = {"list": "/admin/synth/renderjob/", "job": "/admin/synth/renderjob/{job}/change/"}
@@ -26,9 +19,9 @@ PAGES = {"list": "/admin/synth/renderjob/", "job": "/admin/synth/renderjob/{job}
 @pytest.fixture
 def visitor(browser: webdriver.Chrome) -> Iterator[webdriver.Chrome]:
     """The browser without a log-in: the sites of these tests have users of their own."""
-    log_out(browser)
+    pages.log_out(browser)
     yield browser
-    log_out(browser)
+    pages.log_out(browser)
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -41,15 +34,15 @@ def test_page_says_that_the_server_is_away_and_goes_on_once_it_is_back(
         log_in(visitor, site)
         visitor.get(site.url + PAGES[name].format(job=job))
         badge = f'[data-job="{job}"] [data-badge]'
-        wait_text(visitor, badge, "running")
+        pages.wait_text(visitor, badge, "running")
         visitor.execute_script("window.stays = true")
 
-    assert "does not answer" in wait_for(visitor, "[data-away]").text
-    assert text_of(visitor, badge) == "running"  # what it showed stays
-    picture(visitor, f"away-{name}")
+    assert "does not answer" in pages.wait_for(visitor, "[data-away]").text
+    assert pages.text_of(visitor, badge) == "running"  # what it showed stays
+    pages.picture(visitor, f"away-{name}")
     with served(site.environment, port):
-        wait_text(visitor, badge, "succeeded")
-        wait_hidden(visitor, "[data-away]")
+        pages.wait_text(visitor, badge, "succeeded")
+        pages.wait_hidden(visitor, "[data-away]")
         assert visitor.execute_script("return window.stays") is True
 
 
@@ -62,11 +55,11 @@ def test_studio_says_that_the_server_is_away_and_offers_the_sound_once_it_is_bac
         log_in(visitor, site)
         visitor.get(f"{site.url}/studio")
         visitor.execute_script("document.querySelector('#studio-text').value = arguments[0]", TEXT)
-        wait_for(visitor, "#studio-form [type=submit]").click()
-        wait_for(visitor, "[data-takes] > li[data-state=running]")
+        pages.wait_for(visitor, "#studio-form [type=submit]").click()
+        pages.wait_for(visitor, "[data-takes] > li[data-state=running]")
 
-    wait_words(visitor, "[data-takes] > li", "cannot be reached")
-    picture(visitor, "away-studio")
+    pages.wait_words(visitor, "[data-takes] > li", "cannot be reached")
+    pages.picture(visitor, "away-studio")
     with served(site.environment, port):
-        assert wait_for(visitor, "[data-takes] > li[data-state=succeeded] a[download]")
-        wait_hidden(visitor, "[data-away]")
+        assert pages.wait_for(visitor, "[data-takes] > li[data-state=succeeded] a[download]")
+        pages.wait_hidden(visitor, "[data-away]")

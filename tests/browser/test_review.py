@@ -13,16 +13,6 @@ from selenium.webdriver.common.keys import Keys
 
 from tests.browser import pages
 from tests.browser.conftest import Site
-from tests.browser.pages import (
-    assert_fit_for_all,
-    console_errors,
-    patient,
-    picture,
-    violations,
-    wait_count,
-    wait_for,
-    wait_text,
-)
 
 SENTENCES = (
     "The old gate was open again.",
@@ -63,10 +53,10 @@ def job(site: Site) -> Iterator[str]:
         site.make_voice("Reviewer")
     text = "\n\n".join(SENTENCES)
     job_id = site.submit(text, "Reviewer")
-    assert site.wait_until(f"/jobs/{job_id}", "succeeded")["segments_total"] == len(SENTENCES)
+    assert site.wait_for(f"/jobs/{job_id}", "succeeded")["segments_total"] == len(SENTENCES)
     site.run(_FLAG.format(job=job_id))
     yield job_id
-    site.wait_until(f"/jobs/{job_id}", "succeeded")
+    site.wait_for(f"/jobs/{job_id}", "succeeded")
     site.api.delete(f"/jobs/{job_id}").raise_for_status()
 
 
@@ -86,17 +76,17 @@ def text_of(browser: webdriver.Chrome, part: str) -> str:
 
 
 def until(browser: webdriver.Chrome, condition: Callable[[], object]) -> None:
-    patient(browser).until(lambda _: condition())
+    pages.patient(browser).until(lambda _: condition())
 
 
 def now_at(browser: webdriver.Chrome, sentence: str) -> None:
-    wait_text(browser, ".tts-review-this", sentence)
+    pages.wait_text(browser, ".tts-review-this", sentence)
 
 
 @pytest.fixture
 def page(admin: webdriver.Chrome, site: Site, job: str) -> webdriver.Chrome:
     """The page of this job's segments, the worst one shown."""
-    console_errors(admin)
+    pages.console_errors(admin)
     admin.get(f"{site.url}/admin/synth/segment/?job={job}")
     now_at(admin, SENTENCES[1])
     admin.execute_script(_LISTEN)
@@ -149,7 +139,7 @@ def test_a_job_is_reviewed_by_keyboard_alone(page: webdriver.Chrome, site: Site,
     until(page, lambda: text_of(page, "heading") == "Everything is reviewed.")
 
     assert items(site, job) == []
-    assert console_errors(page) == []
+    assert pages.console_errors(page) == []
 
 
 def items_of(site: Site, segment: int) -> dict[str, Any]:
@@ -164,11 +154,11 @@ def test_keys_do_nothing_in_fields_in_the_help_and_when_they_are_off(
     press(page, Keys.ESCAPE)
     page.find_element(By.ID, "tts-review-heading").click()
     press(page, "?")
-    assert wait_for(page, "dialog[open]")
-    assert violations(page) == []
+    assert pages.wait_for(page, "dialog[open]")
+    assert pages.violations(page) == []
     press(page, "a", "j")
     press(page, Keys.ESCAPE)
-    wait_count(page, "dialog[open]", 0)
+    pages.wait_count(page, "dialog[open]", 0)
     page.find_element(By.CSS_SELECTOR, "[data-keys]").click()
     page.find_element(By.ID, "tts-review-heading").click()
     press(page, "a", "j", "1", "r", "e")
@@ -193,14 +183,14 @@ def test_what_is_refused_is_said(page: webdriver.Chrome, site: Site, job: str) -
     item = items(site, job)[0]
     path = f"/jobs/{job}/segments/{item['id']}"
     site.api.post(f"{path}/render", json={}).raise_for_status()  # somebody else was here
-    site.wait_until(f"/jobs/{job}", "succeeded")
+    site.wait_for(f"/jobs/{job}", "succeeded")
     press(page, "a")
     until(page, lambda: "now has another chosen take" in text_of(page, "said"))
     now_at(page, SENTENCES[1])
 
 
 def test_page_is_accessible_with_a_segment_in_it(page: webdriver.Chrome, site: Site) -> None:
-    assert_fit_for_all(page, site.url, "review-segment")
+    pages.assert_fit_for_all(page, site.url, "review-segment")
 
 
 def test_empty_list_says_so(admin: webdriver.Chrome, site: Site) -> None:
@@ -208,7 +198,7 @@ def test_empty_list_says_so(admin: webdriver.Chrome, site: Site) -> None:
     until(admin, lambda: text_of(admin, "heading") == "There is nothing to review.")
     assert text_of(admin, "left") == "0"
     press(admin, "j", "a", " ", "r", "e", "1")
-    assert console_errors(admin) == []
+    assert pages.console_errors(admin) == []
     admin.get(f"{site.url}/admin/synth/segment/?job=nothing")  # which the server refuses
     until(admin, lambda: "Expected the id of a job" in text_of(admin, "said"))
 
@@ -239,12 +229,12 @@ def test_job_without_audio_floods_nothing_and_whole_jobs_are_acted_on(
     until(admin, lambda: text_of(admin, "left") == str(heard))
     texts = [row.text for row in admin.find_elements(By.CSS_SELECTOR, ".tts-review-start")]
     assert texts and not [text for text in texts if text.startswith("Item ")]
-    assert wait_for(admin, "[data-takes] audio")
-    picture(admin, "review-jobs")
+    assert pages.wait_for(admin, "[data-takes] audio")
+    pages.picture(admin, "review-jobs")
 
     admin.find_element(By.CSS_SELECTOR, f'[data-group="{overdue}"] [data-key="see"]').click()
     until(admin, lambda: text_of(admin, "left") == "300")
-    assert "Item 0." in wait_for(admin, ".tts-review-this").text
+    assert "Item 0." in pages.wait_for(admin, ".tts-review-this").text
     admin.get(f"{site.url}/admin/synth/segment/")
     act_on(admin, job, "approve", "Approve 3 takes of this job, heard or not?")
     assert len(items(site, job, approved="true")) == 3
@@ -252,14 +242,14 @@ def test_job_without_audio_floods_nothing_and_whole_jobs_are_acted_on(
 
     act_on(admin, overdue, "retry", "Render the 300 segments without audio again?")
     assert site.api.get(f"/jobs/{overdue}").json()["segments_failed"] == 0
-    assert console_errors(admin) == []
+    assert pages.console_errors(admin) == []
     site.api.post(f"/jobs/{overdue}/cancel").raise_for_status()
 
 
 def act_on(browser: webdriver.Chrome, job: str, action: str, question: str) -> None:
     row = f'[data-group="{job}"]'
-    wait_for(browser, f'{row} [data-action="{action}"]').click()
-    dialog = wait_for(browser, "dialog[open]")
+    pages.wait_for(browser, f'{row} [data-action="{action}"]').click()
+    dialog = pages.wait_for(browser, "dialog[open]")
     assert question in dialog.text
     dialog.find_element(By.CSS_SELECTOR, ".tts-primary").click()
-    wait_count(browser, row, 0)
+    pages.wait_count(browser, row, 0)

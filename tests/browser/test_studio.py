@@ -15,19 +15,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
+from tests.browser import pages
 from tests.browser.conftest import PASSWORD, USER, Site
-from tests.browser.pages import (
-    assert_fit_for_all,
-    console_errors,
-    log_out,
-    patient,
-    picture,
-    set_desktop,
-    set_phone,
-    violations,
-    wait_count,
-    wait_for,
-)
 
 TEXT = "I came back to the long room. The lamp was out, and the wind was at the door."
 ENDLESS = " ".join(f"Number {number} is a sentence of its own." for number in range(300))
@@ -68,7 +57,7 @@ def voice(site: Site) -> str:
 def studio(admin: webdriver.Chrome, site: Site, voice: str) -> webdriver.Chrome:
     """The Studio, as an operator with a voice sees it."""
     admin.get(f"{site.url}/")
-    Select(wait_for(admin, "#studio-voice")).select_by_visible_text("Storyteller")
+    Select(pages.wait_for(admin, "#studio-voice")).select_by_visible_text("Storyteller")
     return admin
 
 
@@ -76,9 +65,9 @@ def studio(admin: webdriver.Chrome, site: Site, voice: str) -> webdriver.Chrome:
 def newcomer(browser: webdriver.Chrome, site: Site) -> Iterator[webdriver.Chrome]:
     """The browser, not logged in, on a server that has a user without a voice and a job."""
     site.run(_NEWCOMER)
-    log_out(browser)
+    pages.log_out(browser)
     yield browser
-    log_out(browser)
+    pages.log_out(browser)
 
 
 def write(browser: webdriver.Chrome, text: str) -> None:
@@ -99,22 +88,22 @@ def test_a_newcomer_logs_in_and_is_led_to_a_first_voice(
     newcomer: webdriver.Chrome, site: Site
 ) -> None:
     newcomer.get(f"{site.url}/")
-    wait_for(newcomer, "[name=username]").send_keys("newcomer")
+    pages.wait_for(newcomer, "[name=username]").send_keys("newcomer")
     newcomer.find_element(By.NAME, "password").send_keys(PASSWORD, Keys.ENTER)
 
-    steps = wait_for(newcomer, ".tts-steps")
+    steps = pages.wait_for(newcomer, ".tts-steps")
     assert newcomer.current_url == f"{site.url}/studio"
     assert "Add a voice: a clip of 3 to 30 seconds" in steps.text
     press(newcomer)
     assert error_of(newcomer, "voice").startswith("No voice is ready. Add one at")
     assert newcomer.switch_to.active_element.get_attribute("name") == "voice"
-    assert_fit_for_all(newcomer, site.url, "studio-new")
+    pages.assert_fit_for_all(newcomer, site.url, "studio-new")
 
-    set_desktop(newcomer)
+    pages.set_desktop(newcomer)
     newcomer.get(f"{site.url}/admin/")
-    assert "Open the Studio" in wait_for(newcomer, ".tts-steps").text
+    assert "Open the Studio" in pages.wait_for(newcomer, ".tts-steps").text
     assert not newcomer.find_elements(By.CSS_SELECTOR, ".tts-tile")
-    assert_fit_for_all(newcomer, site.url, "overview-new")
+    pages.assert_fit_for_all(newcomer, site.url, "overview-new")
 
 
 def test_a_text_sounds_and_is_then_saved_and_made_again(
@@ -124,27 +113,27 @@ def test_a_text_sounds_and_is_then_saved_and_made_again(
     write(studio, LONG)
     press(studio)
 
-    wait_for(studio, "[data-takes] > li[data-sound=playing]")
-    picture(studio, "studio-playing")
-    assert violations(studio) == []
-    patient(studio).until(lambda it: any("sound" in one for one in events(it)))
-    link = wait_for(studio, "[data-takes] a[download]")
-    wait_for(studio, "[data-takes] > li[data-sound=ended]")
+    pages.wait_for(studio, "[data-takes] > li[data-sound=playing]")
+    pages.picture(studio, "studio-playing")
+    assert pages.violations(studio) == []
+    pages.patient(studio).until(lambda it: any("sound" in one for one in events(it)))
+    link = pages.wait_for(studio, "[data-takes] a[download]")
+    pages.wait_for(studio, "[data-takes] > li[data-sound=ended]")
 
     heard = events(studio)
     job = newest(site)
     assert sum(one.get("sound", 0) for one in heard) == pytest.approx(job["audio_seconds"], abs=0.1)
     assert max(one.get("loudest", 0) for one in heard) > 0.01
     assert link.get_attribute("href") == f"{site.url}/api/v1/jobs/{job['id']}/audio"
-    picture(studio, "studio")
-    assert_fit_for_all(studio, site.url, "studio-done")
+    pages.picture(studio, "studio")
+    pages.assert_fit_for_all(studio, site.url, "studio-done")
 
-    wait_for(studio, "[data-takes] li button:not(.tts-small)").click()
-    wait_count(studio, "[data-takes] a[download]", 2)
+    pages.wait_for(studio, "[data-takes] li button:not(.tts-small)").click()
+    pages.wait_count(studio, "[data-takes] a[download]", 2)
     again = newest(site)
     assert again["id"] != job["id"] and again["seed"] != job["seed"]
     assert again["text"] == job["text"] and again["voices"] == job["voices"]
-    assert console_errors(studio) == []
+    assert pages.console_errors(studio) == []
 
 
 def test_a_text_sounds_while_it_is_rendered_and_is_cancelled_where_it_was_made(
@@ -153,10 +142,10 @@ def test_a_text_sounds_while_it_is_rendered_and_is_cancelled_where_it_was_made(
     studio.execute_script(_LISTEN)
     write(studio, ENDLESS)
     press(studio)
-    patient(studio).until(lambda it: any("sound" in one for one in events(it)))
+    pages.patient(studio).until(lambda it: any("sound" in one for one in events(it)))
     assert {"state": "succeeded"} not in events(studio)
-    wait_for(studio, "[data-takes] [data-cancel]").click()
-    wait_for(studio, "[data-takes] > li[data-state=cancelled]")
+    pages.wait_for(studio, "[data-takes] [data-cancel]").click()
+    pages.wait_for(studio, "[data-takes] > li[data-state=cancelled]")
     assert newest(site)["status"] == "cancelled"
 
 
@@ -175,10 +164,10 @@ def test_an_empty_text_and_one_too_long_are_refused_beside_the_field(
     )
     press(studio)
     assert "200,005 characters; at most 200,000" in error_of(studio, "text")
-    picture(studio, "studio-error")
-    assert violations(studio) == []
-    set_phone(studio)
-    picture(studio, "studio-error-phone")
+    pages.picture(studio, "studio-error")
+    assert pages.violations(studio) == []
+    pages.set_phone(studio)
+    pages.picture(studio, "studio-error-phone")
 
 
 def test_what_the_server_refuses_and_a_lost_login_are_said_in_place(
@@ -186,18 +175,18 @@ def test_what_the_server_refuses_and_a_lost_login_are_said_in_place(
 ) -> None:
     write(studio, "<|speaker:7|>Nobody speaks this.")
     press(studio)
-    patient(studio).until(lambda it: "speaker" in error_of(it, "form"))
+    pages.patient(studio).until(lambda it: "speaker" in error_of(it, "form"))
     write(studio, TEXT)
-    log_out(studio)
+    pages.log_out(studio)
     press(studio)
-    patient(studio).until(lambda it: error_of(it, "form").startswith("You are logged out."))
-    assert wait_for(studio, '[data-error="form"] a').text == "Log in again"
+    pages.patient(studio).until(lambda it: error_of(it, "form").startswith("You are logged out."))
+    assert pages.wait_for(studio, '[data-error="form"] a').text == "Log in again"
 
 
 def test_the_page_is_used_by_keyboard_alone(studio: webdriver.Chrome, site: Site) -> None:
     write(studio, TEXT + " By the keyboard.")
     studio.find_element(By.NAME, "text").send_keys(Keys.CONTROL, Keys.ENTER)
-    wait_for(studio, "[data-takes] a[download]")
+    pages.wait_for(studio, "[data-takes] a[download]")
     assert newest(site)["text"] == TEXT + " By the keyboard."
 
 

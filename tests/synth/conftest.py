@@ -3,49 +3,40 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from django.contrib.auth.models import User
-from pytest_django import Settings
+from django.db import connection
+from pytest_django import DjangoDbBlocker, Settings
 from rest_framework.test import APIClient
 
 from synth.accounts.keys import create_key
-from synth.models import ApiKey
-from tests.factories import make_user
-from ttsweb.configuration.builders import broker_settings
-from workers.celery import app, make_app
+from tests.factories import RIGHTS_OF_PEOPLE, make_user
+from tests.synth.served import Served, serving
+from tests.workers.pairs import Pair
+from ttsweb.configuration.builders import broker_settings, database_settings
+
+Result = TypeVar("Result")
+NUM_THREADS = 6
 
 
-@pytest.fixture
-def storage_folder(tmp_path: Path, settings: Settings) -> Path:
-    """The folder that objects are written to."""
-    folder = tmp_path / "storage"
-    settings.STORAGES = settings.STORAGES | {
-        "default": settings.STORAGES["default"] | {"OPTIONS": {"location": folder}}
-    }
-    return folder
-
-
-@pytest.fixture
-def message_folder(tmp_path: Path, settings: Settings) -> Iterator[Path]:
-    """The folder of a real file broker that belongs to this test alone."""
-    settings.CELERY = broker_settings(None, data_dir=tmp_path)
-    own_app = make_app()
-    own_app.set_default()
-    own_app.set_current()
-    yield tmp_path / "queue" / "messages"
-    own_app.close()
-    app.set_default()
-    app.set_current()
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The project on a real server, in a process of its own."""
+    with serving(tmp_path_factory.mktemp("served")) as served:
+        yield served
 
 
 @pytest.fixture
 def job_services(
     storage_folder: Path, message_folder: Path, settings: Settings, tmp_path: Path
 ) -> None:
-    """All of the above, and a card with known numbers."""
+    """A storage and a broker of this test alone, and a card with known numbers."""
     settings.CHECKPOINT = tmp_path / "checkpoint"
     settings.CHECKPOINT.mkdir()
     card = {
@@ -75,17 +66,6 @@ def sent_tasks(message_folder: Path) -> Callable[[str], list[str]]:
 
 
 @pytest.fixture
-def stored_objects(storage_folder: Path) -> Callable[[], list[str]]:
-    """A function that lists the names of all objects in the storage."""
-
-    def read() -> list[str]:
-        files = storage_folder.rglob("*") if storage_folder.exists() else []
-        return sorted(str(p.relative_to(storage_folder)) for p in files if p.is_file())
-
-    return read
-
-
-@pytest.fixture
 def operator(job_services: None) -> User:
     """A user who may use the API."""
     return make_user("operator")
@@ -96,7 +76,7 @@ def client_of() -> Callable[[User], APIClient]:
     """A function that makes an API client with a key that has all rights of a user."""
 
     def make(user: User) -> APIClient:
-        scopes = ApiKey.Scope.values if user.is_superuser else None
+        scopes = RIGHTS_OF_PEOPLE if user.is_superuser else None
         _, key = create_key(user, "test", scopes=scopes)
         return APIClient(HTTP_AUTHORIZATION=f"Bearer {key}")
 
@@ -107,3 +87,39 @@ def client_of() -> Callable[[User], APIClient]:
 def api(operator: User, client_of: Callable[[User], APIClient]) -> APIClient:
     """An API client with a key of the operator."""
     return client_of(operator)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def database(
+    request: pytest.FixtureRequest,
+    settings: Settings,
+    tmp_path: Path,
+    django_db_blocker: DjangoDbBlocker,
+    job_services: None,
+) -> Iterator[str]:
+    """A database of its own that this test's threads reach by connections of their own."""
+    url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
+    data_dir = tmp_path / "data"
+    pair = Pair(
+        environment={},
+        data_dir=data_dir,
+        database=database_settings(url, data_dir=data_dir),
+        broker=broker_settings(None, data_dir=data_dir),
+    )
+    with django_db_blocker.unblock(), pair.entered(settings):
+        yield request.param
+
+
+def at_once(work: Callable[[int], Result], count: int = NUM_THREADS) -> list[Result]:
+    """Call `work` with 0, 1, … from as many threads that start together."""
+    barrier = threading.Barrier(count)
+
+    def run(number: int) -> Result:
+        barrier.wait()
+        try:
+            return work(number)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(run, range(count)))

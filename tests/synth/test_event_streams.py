@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
@@ -17,7 +14,8 @@ import pytest
 from synth.api.jobs import event_streams
 from synth.api.jobs.event_streams import SEEN_HEADER, EventStreams
 from synth.jobs.events import ClosedSegment, JobState, Mark
-from tests.synth.served import PROJECT, Served, environment, in_project, make_job, serving
+from tests.event_loop import in_event_loop
+from tests.synth.served import Served, check_untouched
 
 JOB = uuid.UUID("7b6b1de4-6f2c-4a3c-9e0a-111111111111")
 URL = f"/api/v1/jobs/{JOB}/events"
@@ -77,14 +75,11 @@ class Listener:
         self.sent.append(dict(message))
 
     @property
-    def status(self) -> int:
-        """The HTTP status."""
-        code: int = self.sent[0]["status"]
-        return code
+    def status(self) -> Any:
+        return self.sent[0]["status"]
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of the answer."""
         return {name.decode(): value.decode() for name, value in self.sent[0]["headers"]}
 
     @property
@@ -115,105 +110,91 @@ def quick_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_streams, "POLL_SECONDS", 0.02)
 
 
-def play(
-    jobs: Jobs, scene: Callable[[EventStreams], Awaitable[None]], *, max_streams: int = 10
-) -> None:
-    """Run a scene against an application that is wrapped."""
-
-    async def run() -> None:
-        await scene(EventStreams(jobs, max_streams=max_streams, read=jobs.read))
-
-    asyncio.run(run())
+def streams_of(jobs: Jobs, *, max_streams: int = 10) -> EventStreams:
+    return EventStreams(jobs, max_streams=max_streams, read=jobs.read)
 
 
-def test_stream_tells_what_comes_until_the_job_has_ended() -> None:
+@in_event_loop
+async def test_stream_tells_what_comes_until_the_job_has_ended() -> None:
     jobs = Jobs()
 
-    async def scene(app: EventStreams) -> None:
-        client = Listener(app)
-        await client.until("first")
-        jobs.now[JOB] = state("running", 1)
-        await client.until("event: progress")
-        jobs.now[JOB] = state("succeeded", 2)
-        await client.end()
+    app = streams_of(jobs)
+    client = Listener(app)
+    await client.until("first")
+    jobs.now[JOB] = state("running", 1)
+    await client.until("event: progress")
+    jobs.now[JOB] = state("succeeded", 2)
+    await client.end()
 
-        assert client.status == 200
-        assert client.headers == {"content-type": "text/event-stream"}
-        assert client.events == ["state", "segment", "progress", "segment", "progress", "state"]
-        assert client.text.startswith("first\n\nid: running!")
-        assert [message.get("more_body", False) for message in client.sent[1:]][-2:] == [
-            True,
-            False,
-        ]
-
-    play(jobs, scene)
+    assert client.status == 200
+    assert client.headers == {"content-type": "text/event-stream"}
+    assert client.events == ["state", "segment", "progress", "segment", "progress", "state"]
+    assert client.text.startswith("first\n\nid: running!")
+    assert [message.get("more_body", False) for message in client.sent[-2:]] == [True, False]
 
 
 @pytest.mark.parametrize("status", [204, 400, 401, 404])
-def test_answer_that_is_no_open_stream_is_passed_on(status: int) -> None:
+@in_event_loop
+async def test_answer_that_is_no_open_stream_is_passed_on(status: int) -> None:
     jobs = Jobs(status)
 
-    async def scene(app: EventStreams) -> None:
-        client = Listener(app)
-        await client.end()
-        assert (client.status, client.text) == (status, "first\n\n")
-        assert jobs.num_looks == 0
-
-    play(jobs, scene)
+    app = streams_of(jobs)
+    client = Listener(app)
+    await client.end()
+    assert (client.status, client.text) == (status, "first\n\n")
+    assert jobs.num_looks == 0
 
 
-def test_silent_stream_sends_comments_and_is_closed_in_time(
+@in_event_loop
+async def test_silent_stream_sends_comments_and_is_closed_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(event_streams, "KEEP_ALIVE_SECONDS", 0.05)
     monkeypatch.setattr(event_streams, "MAX_STREAM_SECONDS", 0.3)
 
-    async def scene(app: EventStreams) -> None:
-        client = Listener(app)
-        await client.end()
-        assert client.text.count("\n\n: ") >= 2
-        assert client.events == []
-
-    play(Jobs(), scene)
+    app = streams_of(Jobs())
+    client = Listener(app)
+    await client.end()
+    assert client.text.count("\n\n: ") >= 2
+    assert client.events == []
 
 
-def test_stream_beyond_the_limit_is_refused_until_a_client_leaves() -> None:
+@in_event_loop
+async def test_stream_beyond_the_limit_is_refused_until_a_client_leaves() -> None:
     jobs = Jobs()
 
-    async def scene(app: EventStreams) -> None:
-        first, second = Listener(app), Listener(app)
-        await first.until("first")
-        await second.end()
-        problem = json.loads(second.text)
-        assert (second.status, problem["code"]) == (503, "too_many_streams")
-        assert int(second.headers["retry-after"]) > 0
-        assert second.headers["content-type"] == "application/problem+json"
+    app = streams_of(jobs, max_streams=1)
+    first, second = Listener(app), Listener(app)
+    await first.until("first")
+    await second.end()
+    problem = json.loads(second.text)
+    assert (second.status, problem["code"]) == (503, "too_many_streams")
+    assert int(second.headers["retry-after"]) > 0
+    assert second.headers["content-type"] == "application/problem+json"
 
-        first.messages.put_nowait({"type": "http.disconnect"})
-        await first.end()
-        third = Listener(app)
-        await third.until("first")
-        jobs.now[JOB] = state("succeeded")
-        await third.end()
-        assert third.status == 200
-
-    play(jobs, scene, max_streams=1)
+    first.messages.put_nowait({"type": "http.disconnect"})
+    await first.end()
+    third = Listener(app)
+    await third.until("first")
+    jobs.now[JOB] = state("succeeded")
+    await third.end()
+    assert third.status == 200
 
 
-def test_stream_of_a_deleted_job_says_so_and_ends() -> None:
+@in_event_loop
+async def test_stream_of_a_deleted_job_says_so_and_ends() -> None:
     jobs = Jobs()
 
-    async def scene(app: EventStreams) -> None:
-        client = Listener(app)
-        await client.until("first")
-        jobs.now[JOB] = None
-        await client.end()
-        assert client.events == ["deleted"]
-
-    play(jobs, scene)
+    app = streams_of(jobs)
+    client = Listener(app)
+    await client.until("first")
+    jobs.now[JOB] = None
+    await client.end()
+    assert client.events == ["deleted"]
 
 
-def test_stream_outlasts_a_database_that_does_not_answer() -> None:
+@in_event_loop
+async def test_stream_outlasts_a_database_that_does_not_answer() -> None:
     jobs = Jobs()
     real_read = jobs.read
 
@@ -225,32 +206,30 @@ def test_stream_outlasts_a_database_that_does_not_answer() -> None:
 
     jobs.read = read  # type: ignore[method-assign]  # stands for an outage
 
-    async def scene(app: EventStreams) -> None:
-        client = Listener(app)
-        jobs.now[JOB] = state("succeeded")
-        await client.end()
-        assert client.events == ["state"]
-
-    play(jobs, scene)
+    app = streams_of(jobs)
+    client = Listener(app)
+    jobs.now[JOB] = state("succeeded")
+    await client.end()
+    assert client.events == ["state"]
 
 
-def test_many_streams_cost_one_look_per_round() -> None:
+@in_event_loop
+async def test_many_streams_cost_one_look_per_round() -> None:
     jobs = Jobs()
 
-    async def scene(app: EventStreams) -> None:
-        started = time.monotonic()
-        clients = [Listener(app) for _ in range(50)]
-        await asyncio.sleep(0.3)
-        jobs.now[JOB] = state("succeeded")
-        for client in clients:
-            await client.end()
-            assert client.events == ["state"]
-        assert jobs.num_looks <= (time.monotonic() - started) / 0.02 + 2
-
-    play(jobs, scene, max_streams=50)
+    app = streams_of(jobs, max_streams=50)
+    started = time.monotonic()
+    clients = [Listener(app) for _ in range(50)]
+    await asyncio.sleep(0.3)
+    jobs.now[JOB] = state("succeeded")
+    for client in clients:
+        await client.end()
+        assert client.events == ["state"]
+    assert jobs.num_looks <= (time.monotonic() - started) / 0.02 + 2
 
 
-def test_slow_look_leaves_most_of_the_time_to_others() -> None:
+@in_event_loop
+async def test_slow_look_leaves_most_of_the_time_to_others() -> None:
     jobs = Jobs()
     real_read = jobs.read
 
@@ -260,18 +239,17 @@ def test_slow_look_leaves_most_of_the_time_to_others() -> None:
 
     jobs.read = read  # type: ignore[method-assign]  # jobs of very many segments
 
-    async def scene(app: EventStreams) -> None:
-        started = time.monotonic()
-        client = Listener(app)
-        await asyncio.sleep(1)
-        assert jobs.num_looks <= (time.monotonic() - started) / (0.1 * 5) + 1
-        jobs.now[JOB] = state("succeeded")
-        await client.end()
-
-    play(jobs, scene)
+    app = streams_of(jobs)
+    started = time.monotonic()
+    client = Listener(app)
+    await asyncio.sleep(1)
+    assert jobs.num_looks <= (time.monotonic() - started) / (0.1 * 5) + 1
+    jobs.now[JOB] = state("succeeded")
+    await client.end()
 
 
-def test_stream_that_opens_during_a_look_is_not_told_of_an_older_state() -> None:
+@in_event_loop
+async def test_stream_that_opens_during_a_look_is_not_told_of_an_older_state() -> None:
     jobs = Jobs()
     real_read = jobs.read
     old = state("running", 0)
@@ -286,18 +264,16 @@ def test_stream_that_opens_during_a_look_is_not_told_of_an_older_state() -> None
     jobs.read = read  # type: ignore[method-assign]  # a slow first look
     jobs.now[JOB] = state("queued")
 
-    async def scene(app: EventStreams) -> None:
-        first = Listener(app)
-        await asyncio.sleep(0.1)
-        second = Listener(app)
-        await first.until("running")
-        assert "running" not in second.text
-        jobs.now[JOB] = state("succeeded")
-        await first.end()
-        await second.end()
-        assert "running" not in second.text
-
-    play(jobs, scene)
+    app = streams_of(jobs)
+    first = Listener(app)
+    await asyncio.sleep(0.1)
+    second = Listener(app)
+    await first.until("running")
+    assert "running" not in second.text
+    jobs.now[JOB] = state("succeeded")
+    await first.end()
+    await second.end()
+    assert "running" not in second.text
 
 
 @pytest.mark.parametrize(
@@ -311,52 +287,19 @@ def test_stream_that_opens_during_a_look_is_not_told_of_an_older_state() -> None
     ],
 )
 def test_other_request_goes_through_untouched(method: str, path: str) -> None:
-    given: list[Any] = []
-
-    async def application(scope: Any, receive: Any, send: Any) -> None:
-        given.extend((scope, receive, send))
-
-    scope = {"type": "http", "method": method, "path": path, "query_string": b""}
-    receive, send = object(), object()
-    wrapped = EventStreams(application, max_streams=1)
-    asyncio.run(wrapped(scope, receive, send))  # type: ignore[arg-type]  # never called here
-
-    assert given == [scope, receive, send]
+    check_untouched(lambda app: EventStreams(app, max_streams=1), method, path)
 
 
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data folder of the server below."""
-    return tmp_path_factory.mktemp("streams")
-
-
-@pytest.fixture(scope="module")
-def server(data_dir: Path) -> Iterator[Served]:
-    """The project on a real server, in a process of its own."""
-    with serving(data_dir) as served:
-        yield served
-
-
-def test_real_server_tells_of_a_job_that_another_process_ends(
-    server: Served, data_dir: Path
-) -> None:
-    job = make_job(data_dir)
-    code = (
-        "import django; django.setup()\n"
-        f"from synth.transitions.jobs import cancel_job; cancel_job('{job}')"
-    )
+def test_real_server_tells_of_a_job_that_another_process_ends(server: Served) -> None:
+    job = server.make_job()
     lines: list[str] = []
 
     with server.client.stream("GET", f"/jobs/{job}/events") as stream:
         headers = stream.headers
-        ending: subprocess.Popen[bytes] | None = None
         for line in stream.iter_lines():
+            if line == "event: progress" and line not in lines:
+                server.run(f"from synth.transitions.jobs import cancel_job; cancel_job('{job}')")
             lines.append(line)
-            if ending is None and line == "event: progress":
-                ending = subprocess.Popen(
-                    [sys.executable, "-c", code], env=environment(data_dir), cwd=PROJECT
-                )
-    assert ending is not None and ending.wait(180) == 0
 
     assert headers["Content-Type"] == "text/event-stream"
     assert SEEN_HEADER not in headers and "Content-Length" not in headers
@@ -369,16 +312,11 @@ def test_real_server_tells_of_a_job_that_another_process_ends(
     assert (over.status_code, over.content) == (204, b"")
 
 
-def test_real_server_ends_a_stream_when_its_job_is_deleted(server: Served, data_dir: Path) -> None:
-    job = make_job(data_dir)
+def test_real_server_ends_a_stream_when_its_job_is_deleted(server: Served) -> None:
+    job = server.make_job()
 
     with server.client.stream("GET", f"/jobs/{job}/events") as stream:
         lines = stream.iter_lines()
         assert any(line == "event: progress" for line in lines)
-        in_project(
-            data_dir,
-            f"from synth.models import RenderJob\nRenderJob.objects.get(pk='{job}').delete()",
-        )
-        rest = list(lines)
-
-    assert "event: deleted" in rest
+        server.run(f"RenderJob.objects.get(pk='{job}').delete()")
+        assert "event: deleted" in list(lines)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import statistics
-import subprocess
-import sys
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +17,8 @@ from django.utils import timezone
 
 from synth.api.jobs import wait as job_wait
 from synth.api.jobs.wait import JobWait, find_unfinished
-from tests.factories import make_job as make_queued_job
-from tests.factories import make_version, make_voice
-from tests.synth.served import PROJECT, Served, environment, in_project, make_job, serving
+from tests.factories import make_job, make_version, make_voice
+from tests.synth.served import Served, check_untouched
 from ttsweb.http.asgi_ask import WAIT_HEADER
 from voices.models import Voice
 
@@ -36,7 +33,6 @@ class Application:
         self.ended: set[uuid.UUID] = set()
         self.num_requests = 0
         self.num_looks = 0
-        self.looked_for = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         self.num_requests += 1
@@ -54,7 +50,6 @@ class Application:
     def unfinished(self, job_ids: Collection[uuid.UUID]) -> set[uuid.UUID]:
         """Look as the database would."""
         self.num_looks += 1
-        self.looked_for = max(self.looked_for, len(job_ids))
         return set(job_ids) - self.ended
 
 
@@ -90,22 +85,15 @@ def poll_while(
     return asyncio.run(run())
 
 
-def test_poll_returns_as_soon_as_the_job_has_ended() -> None:
+def test_poll_returns_as_soon_as_the_job_has_ended_and_waits_for_no_ended_one() -> None:
     application = Application()
 
     statuses, seconds = poll_while(application, lambda: application.ended.add(JOB))
 
     assert statuses == ["succeeded"]
     assert seconds >= 0.1
-
-
-def test_poll_of_an_ended_job_asks_once_and_does_not_wait() -> None:
-    application = Application()
-    application.ended.add(JOB)
-
-    statuses, _ = poll_while(application)
-
-    assert statuses == ["succeeded"]
+    application.num_requests = application.num_looks = 0
+    assert poll_while(application)[0] == ["succeeded"]
     assert (application.num_requests, application.num_looks) == (1, 0)
 
 
@@ -191,127 +179,61 @@ def test_client_that_leaves_frees_its_place_at_once() -> None:
     ],
 )
 def test_other_request_goes_through_untouched(method: str, path: str, query: bytes) -> None:
-    given: list[Any] = []
-
-    async def application(scope: Any, receive: Any, send: Any) -> None:
-        given.extend((scope, receive, send))
-
-    scope = {"type": "http", "method": method, "path": path, "query_string": query}
-    wrapped = JobWait(application, max_waiters=1)
-    receive, send = object(), object()
-    asyncio.run(wrapped(scope, receive, send))  # type: ignore[arg-type]  # never called here
-
-    assert given == [scope, receive, send]
+    check_untouched(lambda app: JobWait(app, max_waiters=1), method, path, query)
 
 
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data folder of the server below."""
-    return tmp_path_factory.mktemp("served")
+def wait_for(server: Served, path: str, first: str, ending: str) -> httpx.Response:
+    """Poll for something that another process ends after a moment; return the last answer."""
+    server.begin(f"time.sleep(0.5)\n{ending}")
+    for _ in range(20):  # a poll is kept for 5 s, and a busy machine takes its time
+        answer = server.client.get(f"{path}?wait=1000")
+        assert WAIT_HEADER not in answer.headers
+        if answer.json()["status"] != first:
+            break
+    server.answer()
+    return answer
 
 
-@pytest.fixture(scope="module")
-def server(data_dir: Path) -> Iterator[Served]:
-    """The project on a real server, in a process of its own."""
-    with serving(data_dir) as served:
-        yield served
+def test_real_server_keeps_a_poll_until_another_process_ends_the_job(server: Served) -> None:
+    job = server.make_job()
+    ending = f"from synth.transitions.jobs import cancel_job; cancel_job('{job}')"
+
+    assert wait_for(server, f"/jobs/{job}", "queued", ending).json()["status"] == "cancelled"
 
 
-def test_real_server_keeps_a_poll_until_another_process_ends_the_job(
-    server: Served, data_dir: Path
-) -> None:
-    job = make_job(data_dir)
-    ending = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import django; django.setup()\n"
-            "import time; time.sleep(0.5)\n"
-            f"from synth.transitions.jobs import cancel_job; cancel_job('{job}')",
-        ],
-        env=environment(data_dir),
-        cwd=PROJECT,
-    )
-    answer: dict[str, Any] = {"status": "queued"}
-    for _ in range(40):  # 5 s each: the other process takes a while to start
-        if answer["status"] == "queued":
-            response = server.client.get(f"/jobs/{job}?wait=1000")
-            answer = response.json()
-    assert ending.wait(180) == 0
-
-    assert answer["status"] == "cancelled"
-    assert WAIT_HEADER not in response.headers
+def timed(server: Served, path: str, **options: Any) -> tuple[httpx.Response, float]:
+    started = time.monotonic()
+    answer = server.client.get(path, **options)
+    assert WAIT_HEADER not in answer.headers
+    return answer, time.monotonic() - started
 
 
-def test_real_server_keeps_a_304_until_the_wait_is_over(server: Served, data_dir: Path) -> None:
-    job = make_job(data_dir)
-    tag = server.client.get(f"/jobs/{job}").headers["ETag"]
+def test_real_server_keeps_a_304_until_the_wait_is_over(server: Served) -> None:
+    path = f"/jobs/{server.make_job()}"
+    tag = server.client.get(path).headers["ETag"]
     headers = {"If-None-Match": tag}
 
-    started = time.monotonic()
-    same = server.client.get(f"/jobs/{job}?wait=1", headers=headers)
-    seconds = time.monotonic() - started
-    server.client.post(f"/jobs/{job}/cancel").raise_for_status()
-    other = server.client.get(f"/jobs/{job}?wait=5", headers=headers)
+    same, seconds = timed(server, f"{path}?wait=1", headers=headers)
+    server.client.post(f"{path}/cancel").raise_for_status()
+    other, _ = timed(server, f"{path}?wait=5", headers=headers)
 
     assert (same.status_code, same.content, same.headers["ETag"]) == (304, b"", tag)
-    assert WAIT_HEADER not in same.headers
     assert seconds >= 1
     assert (other.status_code, other.json()["status"]) == (200, "cancelled")
 
 
-def test_real_server_keeps_a_poll_of_a_batch(server: Served, data_dir: Path) -> None:
-    batch = in_project(
-        data_dir,
-        "from django.contrib.auth.models import User\n"
-        "from tests.factories import make_batch\n"
-        "print(make_batch(User.objects.get(username='operator')).pk)",
-    )
-
-    started = time.monotonic()
-    answer = server.client.get(f"/batches/{batch}?wait=1")
-    seconds = time.monotonic() - started
-
-    assert (answer.status_code, answer.json()["status"]) == (200, "queued")
-    assert seconds >= 1
-    assert WAIT_HEADER not in answer.headers
-
-
-def test_real_server_keeps_a_poll_of_a_voice_until_it_is_encoded(
-    server: Served, data_dir: Path
+def test_real_server_keeps_polls_of_a_batch_and_of_a_voice_until_it_is_encoded(
+    server: Served,
 ) -> None:
-    voice = in_project(
-        data_dir,
-        "from tests.factories import make_user, make_voice\n"
-        "from django.contrib.auth.models import User\n"
-        "owner = User.objects.get(username='operator')\n"
-        f"print(make_voice('{uuid.uuid4()}', ready=False, owner=owner).pk)",
-    )
+    batch = server.run("answer = make_batch(operator()).pk")
+    voice = server.run("answer = make_voice(ready=False, owner=operator()).pk")
+    ending = f"VoiceVersion.objects.filter(voice='{voice}').update(status='failed')"
 
-    started = time.monotonic()
-    waited = server.client.get(f"/voices/{voice}?wait=1")
-    seconds = time.monotonic() - started
-    ending = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import django; django.setup()\n"
-            "from voices.models import VoiceVersion\n"
-            f"VoiceVersion.objects.filter(voice='{voice}').update(status='failed')",
-        ],
-        env=environment(data_dir),
-        cwd=PROJECT,
-    )
-    answers = [waited]
-    for _ in range(40):  # 5 s each: the other process takes a while to start
-        if answers[-1].json()["status"] == "pending":
-            answers.append(server.client.get(f"/voices/{voice}?wait=1000"))
-    assert ending.wait(180) == 0
-
-    assert (waited.status_code, waited.json()["status"]) == (200, "pending")
-    assert seconds >= 1
-    assert answers[-1].json()["status"] == "failed"
-    assert all(WAIT_HEADER not in answer.headers for answer in answers)
+    for path, status in ((f"/batches/{batch}", "queued"), (f"/voices/{voice}", "pending")):
+        answer, seconds = timed(server, f"{path}?wait=1")
+        assert (answer.status_code, answer.json()["status"]) == (200, status)
+        assert seconds >= 1
+    assert wait_for(server, path, "pending", ending).json()["status"] == "failed"
     assert server.client.get(f"/voices/{voice}?wait=abc").status_code == 400
     assert server.client.get(f"/voices/{uuid.uuid4()}?wait=5").status_code == 404
 
@@ -327,37 +249,27 @@ def test_voice_is_waited_for_while_its_newest_version_is_encoded() -> None:
         for state in states:
             make_version(voice, status=state)
     Voice.objects.filter(pk=deleted.pk).update(deleted_at=timezone.now())
-    job, ended = make_queued_job(), make_queued_job(status="succeeded")
+    job, ended = make_job(), make_job(status="succeeded")
     asked = [row.pk for row in (encoding, ready, deleted, job, ended)]
 
     assert find_unfinished(asked) == {encoding.pk, job.pk}
 
 
-def test_real_server_cuts_a_wait_to_the_setting_and_validates_it(
-    server: Served, data_dir: Path
-) -> None:
-    job = make_job(data_dir)
+def test_real_server_cuts_a_wait_to_the_setting_and_validates_it(server: Served) -> None:
+    job = server.make_job()
 
-    started = time.monotonic()
-    response = server.client.get(f"/jobs/{job}?wait=1000")
-    seconds = time.monotonic() - started
+    answer, seconds = timed(server, f"/jobs/{job}?wait=1000")
 
-    assert (response.status_code, response.json()["status"]) == (200, "queued")
-    assert WAIT_HEADER not in response.headers
+    assert (answer.status_code, answer.json()["status"]) == (200, "queued")
     assert seconds >= 5
     assert server.client.get(f"/jobs/{job}?wait=abc").status_code == 400
     assert server.client.get(f"/jobs/{uuid.uuid4()}?wait=5").status_code == 404
     assert httpx.get(f"{server.client.base_url}jobs/{job}?wait=5").status_code == 401
 
 
-def count_threads(process_id: int) -> int:
-    """Return how many threads a process has."""
-    return len(list(Path(f"/proc/{process_id}/task").iterdir()))
-
-
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc")
-def test_real_server_holds_no_thread_for_a_waiting_poll(server: Served, data_dir: Path) -> None:
-    job = make_job(data_dir)
+def test_real_server_holds_no_thread_for_a_waiting_poll(server: Served) -> None:
+    job, threads = server.make_job(), Path(f"/proc/{server.process_id}/task")
 
     async def run() -> float:
         options: dict[str, Any] = {"headers": server.client.headers, "timeout": 60}
@@ -368,7 +280,7 @@ def test_real_server_holds_no_thread_for_a_waiting_poll(server: Served, data_dir
             counts: list[int] = []
             while not any(poll.done() for poll in polls):
                 await asyncio.sleep(0.1)
-                counts.append(count_threads(server.process_id))
+                counts.append(len(list(threads.iterdir())))
             await asyncio.gather(*polls)
         # A poll takes a thread for a moment when it comes and when it is answered.
         return statistics.median(counts)

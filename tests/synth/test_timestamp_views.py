@@ -8,7 +8,7 @@ import pytest
 from rest_framework.test import APIClient
 
 from synth.models import ExportCues, JobVoice, RenderJob
-from tests.factories import make_ended_job, make_job, make_segment, make_user, make_voice
+from tests.factories import make_ended_job, make_segment, make_user, make_voice
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("storage_folder")]
 
@@ -29,12 +29,16 @@ def job() -> RenderJob:
     return job
 
 
-@pytest.fixture
-def client(job: RenderJob) -> APIClient:
-    """A client of the job's owner."""
+def client_of(job: RenderJob) -> APIClient:
+    """Return a client of the job's owner."""
     client = APIClient()
     client.force_authenticate(job.owner)
     return client
+
+
+@pytest.fixture
+def client(job: RenderJob) -> APIClient:
+    return client_of(job)
 
 
 def test_json_has_each_segment_with_its_times_text_and_voice(
@@ -46,16 +50,9 @@ def test_json_has_each_segment_with_its_times_text_and_voice(
     shown = answer.json()
     assert (shown["seconds"], shown["sample_rate"]) == (2.0, 8000)
     assert shown["segments"][1] == {
-        "chapter": 0,
-        "index": 1,
-        "start": 1.5,
-        "end": 15_999 / 8000,
-        "start_sample": 12_000,
-        "end_sample": 15_999,
-        "text": "Is 1 < 2 & 3?",
-        "speaker": 1,
-        "voice": "Bob",
-    }
+        "chapter": 0, "index": 1, "start": 1.5, "end": 15_999 / 8000, "start_sample": 12_000,
+        "end_sample": 15_999, "text": "Is 1 < 2 & 3?", "speaker": 1, "voice": "Bob",
+    }  # fmt: skip
     assert shown["segments"][0]["voice"] == "Ada"
 
 
@@ -76,24 +73,17 @@ def test_subtitles_are_files_of_their_type(
     assert answer.content.decode().startswith(first)
 
 
-@pytest.mark.parametrize("path", ["timestamps", "timestamps?format=srt", "waveform"])
-def test_what_has_not_changed_is_not_sent_again(
-    client: APIClient, job: RenderJob, path: str
+def test_waveform_has_seconds_and_peaks_and_what_has_not_changed_is_not_sent_again(
+    client: APIClient, job: RenderJob
 ) -> None:
-    address = f"/api/v1/jobs/{job.pk}/{path}"
-    tag = client.get(address)["ETag"]
-
-    again = client.get(address, headers={"If-None-Match": tag})
-    assert (again.status_code, again.content) == (304, b"")
-
-
-def test_waveform_has_seconds_and_peaks(client: APIClient, job: RenderJob) -> None:
-    shown = client.get(f"/api/v1/jobs/{job.pk}/waveform").json()
-
-    assert shown == {"seconds": 2.0, "peaks": [0, 255, 3]}
+    for path in ("timestamps", "timestamps?format=srt", "waveform"):
+        address = f"/api/v1/jobs/{job.pk}/{path}"
+        answer = client.get(address)
+        again = client.get(address, headers={"If-None-Match": answer["ETag"]})
+        assert (again.status_code, again.content) == (304, b""), path
+    assert answer.json() == {"seconds": 2.0, "peaks": [0, 255, 3]}
 
 
-@pytest.mark.parametrize("path", ["timestamps", "waveform"])
 @pytest.mark.parametrize(
     ("status", "answer", "code"),
     [
@@ -101,46 +91,37 @@ def test_waveform_has_seconds_and_peaks(client: APIClient, job: RenderJob) -> No
         ("running", 409, "job_not_finished"),
         ("failed", 404, "job_without_audio"),
         ("cancelled", 404, "job_without_audio"),
+        ("succeeded", 404, "not_kept"),  # by an earlier version
     ],
 )
-def test_job_without_a_file_says_why(path: str, status: str, answer: int, code: str) -> None:
-    job = make_job(owner=make_user(), status=status)
-    client = APIClient()
-    client.force_authenticate(job.owner)
-
-    found = client.get(f"/api/v1/jobs/{job.pk}/{path}")
-
-    assert (found.status_code, found.json()["code"]) == (answer, code)
-    assert ("Retry-After" in found) == (answer == 409)
-
-
-@pytest.mark.parametrize("path", ["timestamps", "waveform"])
-def test_file_of_an_earlier_version_says_what_to_do(path: str) -> None:
-    job = make_ended_job(make_user())
+def test_job_without_a_file_or_what_was_measured_of_it_says_why(
+    status: str, answer: int, code: str
+) -> None:
+    job = make_ended_job(make_user(), status)
     ExportCues.objects.all().delete()
     job.exports.update(peaks=[])
-    client = APIClient()
-    client.force_authenticate(job.owner)
 
-    found = client.get(f"/api/v1/jobs/{job.pk}/{path}")
-
-    assert (found.status_code, found.json()["code"]) == (404, "not_kept")
-
-
-@pytest.mark.parametrize("query", ["format=ass", "format=", "format=%00", "form=srt", "format=SRT"])
-def test_unknown_form_is_refused(client: APIClient, job: RenderJob, query: str) -> None:
-    assert client.get(f"/api/v1/jobs/{job.pk}/timestamps?{query}").status_code == 400
+    for path in ("timestamps", "waveform"):
+        found = client_of(job).get(f"/api/v1/jobs/{job.pk}/{path}")
+        assert (found.status_code, found.json()["code"]) == (answer, code)
+        assert ("Retry-After" in found) == (answer == 409)
 
 
-def test_job_shows_what_was_measured_of_its_file(client: APIClient, job: RenderJob) -> None:
-    assert client.get(f"/api/v1/jobs/{job.pk}").json()["file"] is None
+def test_unknown_form_is_refused(client: APIClient, job: RenderJob) -> None:
+    for query in ("format=ass", "format=", "format=%00", "form=srt", "format=SRT"):
+        assert client.get(f"/api/v1/jobs/{job.pk}/timestamps?{query}").status_code == 400, query
+
+
+def test_job_shows_what_was_measured_of_its_file_and_takes_the_times_along(
+    client: APIClient, job: RenderJob, storage_folder: Path
+) -> None:
+    path = f"/api/v1/jobs/{job.pk}"
+    assert client.get(path).json()["file"] is None
     report = {"seconds": 2.0, "loudness_lufs": -16.02, "target_reached": True}
     job.exports.update(report=report)
-
-    assert client.get(f"/api/v1/jobs/{job.pk}").json()["file"] == report
-
-
-def test_times_go_with_their_job(client: APIClient, job: RenderJob, storage_folder: Path) -> None:
-    client.delete(f"/api/v1/jobs/{job.pk}")
-
+    RenderJob.objects.update(takes_rendered=3, takes_reused=2, audio_seconds=8.0)
+    shown = client.get(path).json()
+    assert (shown["file"], shown["takes_rendered"], shown["takes_reused"]) == (report, 3, 2)
+    assert (shown["eta_seconds"], shown["real_time_factor"]) == (None, None)
+    client.delete(path)
     assert not ExportCues.objects.exists()

@@ -11,6 +11,7 @@ from django.test import Client
 
 from synth.accounts.keys import create_key
 from tests.factories import logged_in, make_book, make_job, make_lexicon, make_user, make_worker
+from ttsweb.counted import counted
 
 pytestmark = pytest.mark.django_db
 
@@ -36,9 +37,8 @@ def test_a_page_opens_with_our_style(page: Client, path: str) -> None:
 
 def test_a_user_can_be_added_and_edited(page: Client) -> None:
     password = {"password1": "a long enough one", "password2": "a long enough one"}
-    response = page.post(
-        "/admin/auth/user/add/", {"username": "clerk", "usable_password": "true", **password}
-    )
+    fields = {"username": "clerk", "usable_password": "true", **password}
+    response = page.post("/admin/auth/user/add/", fields)
     assert response.status_code == 302
     assert page.get(response["Location"]).status_code == 200
 
@@ -67,28 +67,29 @@ def test_a_list_without_rows_says_why(page: Client, query: str, said: str) -> No
     assert said in page.get(f"/admin/synth/lexicon/{query}").content.decode()
 
 
-def test_overview_says_ages_as_people_do(page: Client) -> None:
+def test_cells_say_ages_figures_books_and_missing_languages_in_words(page: Client) -> None:
     make_worker("gone", seconds_ago=3 * 3600 + 60)
-    shown = page.get("/admin/").content.decode()
-    assert "<title> Overview" in " ".join(shown.split()).replace("<title>  ", "<title> ")
-    assert "3.0 h ago" in shown
-
-
-def test_figures_of_a_worker_are_words(page: Client) -> None:
     make_worker("gpu", figures={"slots_in_use": 3, "memory_bytes": 1024**3})
-    shown = page.get("/admin/synth/workerstatus/gpu/change/").content.decode()
-    assert "memory 1.0\xa0GB · slots in use 3" in shown
-
-
-def test_job_of_a_sample_says_of_which_book_it_is(page: Client) -> None:
-    job = make_job(text="")
-    make_book(title="Two Tales", sample_job=job)
-    shown = page.get("/admin/synth/renderjob/").content.decode()
-    assert "Sample of Two Tales" in shown
-
-
-def test_filter_by_language_has_words_for_none(page: Client) -> None:
+    make_book(title="Two Tales", sample_job=make_job(text=""))
     make_lexicon(None, name="Of none")
     make_lexicon(None, name="Of English", language="en")
-    shown = page.get("/admin/synth/lexicon/").content.decode()
-    assert "not set" in " ".join(shown.split())
+    for path, said in (
+        ("/admin/", "<title> Overview"),
+        ("/admin/", "3.0 h ago"),
+        ("/admin/synth/workerstatus/gpu/change/", "memory 1.0\xa0GB · slots in use 3"),
+        ("/admin/synth/renderjob/", "Sample of Two Tales"),
+        ("/admin/synth/lexicon/", "not set"),
+    ):
+        shown = re.sub(r"[ \n]+", " ", page.get(path).content.decode())
+        assert said in shown, path
+
+
+@pytest.mark.parametrize(
+    ("number", "nouns", "written"),
+    [
+        (0, ("clip",), "0 clips"), (1, ("clip",), "1 clip"), (2, ("clip",), "2 clips"),
+        (1, ("entry", "entries"), "1 entry"), (40, ("entry", "entries"), "40 entries"),
+    ],
+)  # fmt: skip
+def test_one_of_it_is_singular(number: int, nouns: tuple[str, ...], written: str) -> None:
+    assert counted(number, *nouns) == written

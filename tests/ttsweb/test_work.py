@@ -45,15 +45,18 @@ def test_messages_are_bounded_however_many_rows_wait(
     assert broker.sent == messages * [kind.task]
 
 
-def test_sending_stops_at_the_first_message_that_the_broker_does_not_take(broker: Broker) -> None:
+def test_message_that_the_broker_does_not_take_is_noted_as_not_sent(
+    broker: Broker, transactional_db: None
+) -> None:
     broker.is_away = True
     assert not work.send(Kind.EXPORT, 3)
+    work.enqueue(Kind.SEGMENT, [make_job(segments=1).segments.get().pk])
+    assert Segment.objects.get().sent_at is None
 
 
 @pytest.mark.django_db(transaction=True)
 def test_workers_are_woken_after_the_commit_and_the_rows_say_so_before_it(broker: Broker) -> None:
-    job = make_job(segments=2)
-    first, second = job.segments.all()
+    first, second = make_job(segments=2).segments.all()
 
     with transaction.atomic():
         work.enqueue(Kind.SEGMENT, [second.pk])
@@ -65,26 +68,14 @@ def test_workers_are_woken_after_the_commit_and_the_rows_say_so_before_it(broker
 
 
 @pytest.mark.django_db(transaction=True)
-def test_nothing_is_sent_for_a_transaction_that_was_undone(broker: Broker) -> None:
-    job = make_job(segments=1)
-    with pytest.raises(LookupError), transaction.atomic():
-        work.enqueue(Kind.SEGMENT, [job.segments.get().pk])
-        raise LookupError
-    assert broker.sent == []
-    assert job.segments.get().sent_at is None
-
-
-@pytest.mark.django_db(transaction=True)
-def test_rows_whose_message_the_broker_did_not_take_are_noted_as_not_sent(broker: Broker) -> None:
-    broker.is_away = True
-    work.enqueue(Kind.SEGMENT, [make_job(segments=1).segments.get().pk])
-    assert Segment.objects.get().sent_at is None
-
-
-@pytest.mark.django_db
-def test_no_rows_cost_no_query(
+def test_nothing_is_sent_for_an_undone_transaction_or_for_no_rows(
     broker: Broker, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
+    segment = make_job(segments=1).segments.get()
+    with pytest.raises(LookupError), transaction.atomic():
+        work.enqueue(Kind.SEGMENT, [segment.pk])
+        raise LookupError
     with django_assert_num_queries(0):
         work.enqueue(Kind.SEGMENT, [])
-    assert broker.sent == []
+    segment.refresh_from_db()
+    assert (broker.sent, segment.sent_at) == ([], None)

@@ -1,13 +1,27 @@
-"""Make real clips of each container that an upload may have, and bytes that only look like one."""
+"""Make real clips of each container that an upload may have, requests that send them, and codes."""
 
 from __future__ import annotations
 
 import io
+import uuid
+from collections.abc import Callable
+from typing import Any
 
 import av
 import numpy as np
 import numpy.typing as npt
 import soundfile
+from django.core.files.base import ContentFile
+from django.core.files.storage import default_storage
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.utils import timezone
+
+from tests.factories import make_worker
+from voices.models import ClipCodes, StoredClip
+from workers.audio.clips import warnings_for
+from workers.rendering.codes import pack_codes
+
+Listing = Callable[[], list[str]]
 
 # container of ours -> (muxer, encoder, sample rate)
 _MUXERS = {
@@ -40,3 +54,43 @@ def clip_bytes(container: str = "wav", *, seconds: float = 1.5) -> bytes:
         output.mux(stream.encode(frame))
         output.mux(stream.encode(None))
     return buffer.getvalue()
+
+
+CLIP, OTHER_CLIP = clip_bytes("wav"), clip_bytes("flac")
+
+
+def upload(content: bytes = CLIP, name: str = "ada.wav") -> SimpleUploadedFile:
+    return SimpleUploadedFile(name, content)
+
+
+def voice_fields(**changed: Any) -> dict[str, Any]:
+    """Return the fields of a good request for a voice; None leaves one out."""
+    values = {
+        "name": "Ada", "consent_statement": "She agreed in writing.", "audio": upload(),
+        "transcript": "Hello there.",
+    }  # fmt: skip
+    return {name: value for name, value in (values | changed).items() if value is not None}
+
+
+CODEC, OLD_CODEC = "c" * 64, "d" * 64
+CODES = np.arange(40, dtype=np.int16).reshape(10, 4)
+MEASURES: dict[str, Any] = {
+    "duration_seconds": 1.5, "peak_dbfs": -10.46, "rms_dbfs": -13.47, "silence_share": 0.0,
+    "noise_floor_dbfs": -70.5, "peaks": [0, 17, 255], "sample_rate": 44100, "channels": 1,
+    "codec": "pcm_s16le", "container": "wav", "clipped_share": 0.0, "damaged_packets": 0,
+}  # fmt: skip
+MEASURES["warnings"] = warnings_for(MEASURES)
+
+
+def give_codes(stored: StoredClip, codec: str = CODEC) -> None:
+    """Let a worker's part be done for one clip."""
+    content = pack_codes(CODES, clip=stored.fingerprint, codec=codec, resampler="builtin")
+    key = default_storage.save(f"codes/{uuid.uuid4().hex}", ContentFile(content))
+    ClipCodes.objects.create(
+        clip=stored, codec_fingerprint=codec, key=key, frames=4, encoded_at=timezone.now()
+    )
+
+
+def start_worker(codec: str = CODEC, **columns: Any) -> None:
+    """Let a worker say that it has loaded a codec."""
+    make_worker(codec[:4], codec_fingerprint=codec, **columns)

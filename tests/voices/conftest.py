@@ -1,69 +1,45 @@
-"""Keep what these tests write, objects and messages, in a folder of their own."""
+"""What tests of voices share: folders of their own, an API key, a voice that is encoded."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
-from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from synth.accounts.keys import create_key
 from tests.factories import make_user
-from ttsweb.configuration.builders import broker_settings
-from workers.celery import app, make_app
+from tests.voices.clips import CLIP, CODEC, MEASURES, OTHER_CLIP, Listing, give_codes
+from voices.models import StoredClip, Voice
+from voices.submit import NewClip, create_voice
+from voices.transitions import ready_version
 
 
 @pytest.fixture(autouse=True)
-def storage_folder(tmp_path: Path, settings: Settings) -> Path:
-    """Return the folder that clips and codes are written to."""
-    folder = tmp_path / "storage"
-    settings.STORAGES = settings.STORAGES | {
-        "default": settings.STORAGES["default"] | {"OPTIONS": {"location": folder}}
-    }
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def message_folder(tmp_path: Path, settings: Settings) -> Iterator[Path]:
-    """Return the folder of a real file broker that belongs to this test alone."""
-    settings.CELERY = broker_settings(None, data_dir=tmp_path)
-    own_app = make_app()
-    own_app.set_default()
-    own_app.set_current()
-    yield tmp_path / "queue" / "messages"
-    own_app.close()
-    app.set_default()
-    app.set_current()
+def own_folders(storage_folder: Path, message_folder: Path) -> None:
+    """Keep what a test writes, objects and messages, in folders of its own."""
 
 
 @pytest.fixture
-def sent_encodings(message_folder: Path) -> Callable[[], list[str]]:
+def sent_encodings(message_folder: Path) -> Listing:
     """Return a function that lists the encode messages."""
 
     def read() -> list[str]:
-        bodies = []
-        for path in sorted(message_folder.iterdir()):
-            headers = json.loads(path.read_text())["headers"]
-            if headers["task"] == "workers.encode_voice_version":
-                bodies.append(headers["task"])
-        return bodies
+        messages = [json.loads(path.read_text()) for path in message_folder.iterdir()]
+        tasks = [str(message["headers"]["task"]) for message in messages]
+        return [task for task in tasks if task == "workers.encode_voice_version"]
 
     return read
 
 
 @pytest.fixture
-def stored_objects(storage_folder: Path) -> Callable[[], list[str]]:
-    """Return a function that lists the names of all objects in the storage."""
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
 
-    def read() -> list[str]:
-        files = storage_folder.rglob("*") if storage_folder.exists() else []
-        return sorted(str(p.relative_to(storage_folder)) for p in files if p.is_file())
-
-    return read
+    monkeypatch.setattr("ttsweb.storage.AtomicFileSystemStorage._save", full)
 
 
 @pytest.fixture
@@ -73,7 +49,27 @@ def operator() -> User:
 
 @pytest.fixture
 def client(operator: User) -> APIClient:
-    _, key = create_key(operator, "tests")
-    client = APIClient()
-    client.credentials(HTTP_AUTHORIZATION=f"Bearer {key}")
-    return client
+    return APIClient(HTTP_AUTHORIZATION=f"Bearer {create_key(operator, 'tests')[1]}")
+
+
+@pytest.fixture
+def voice(operator: User) -> Voice:
+    """A voice of two clips that a worker has encoded."""
+    voice = create_voice(
+        name="Ada",
+        description="Warm.",
+        language="en-GB",
+        consent_statement="She agreed in writing.",
+        by="anna",
+        owner=operator,
+        cache_codes=False,
+        clips=[
+            NewClip("Hello there.", "ada.wav", CLIP),
+            NewClip("And again.", "ada 2.flac", OTHER_CLIP),
+        ],
+    )
+    for stored in StoredClip.objects.all():
+        StoredClip.objects.filter(pk=stored.pk).update(measures=MEASURES)
+        give_codes(stored)
+    assert voice.current_version is not None and ready_version(voice.current_version, CODEC)
+    return voice

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
 from synth.models import RenderJob
 from tests.factories import logged_in, make_job, make_staff, make_user, make_voice
-from tests.voices.clips import clip_bytes
+from tests.voices.clips import CLIP, OTHER_CLIP, Listing, upload
 from voices.models import ReferenceClip, Voice, VoiceVersion
 from voices.submit import NewClip, create_voice
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-Listing = Callable[[], list[str]]
-ADD = "/admin/voices/voice/add/"
 LIST = "/admin/voices/voice/"
-CLIP = clip_bytes("wav")
-OTHER_CLIP = clip_bytes("flac")
+ADD = f"{LIST}add/"
 
 
 @pytest.fixture
@@ -39,12 +34,8 @@ def page(staff: User) -> Client:
 
 @pytest.fixture
 def voice() -> Voice:
-    return create_voice(
-        name="Ada",
-        consent_statement="She agreed.",
-        by="somebody",
-        clips=[NewClip("Hello there.", "ada.wav", CLIP)],
-    )
+    clips = [NewClip("Hello there.", "ada.wav", CLIP)]
+    return create_voice(name="Ada", consent_statement="She agreed.", by="somebody", clips=clips)
 
 
 def change_url(voice: Voice) -> str:
@@ -54,23 +45,21 @@ def change_url(voice: Voice) -> str:
 def form(*rows: dict[str, Any], **changed: Any) -> dict[str, Any]:
     """Return what a browser would send of the page with these rows."""
     values: dict[str, Any] = {
-        "name": "Ada",
-        "language": "en",
-        "description": "",
-        "cache_codes": "on",
-        "consent_statement": "She agreed.",
-        "clips-TOTAL_FORMS": str(len(rows)),
-        "clips-INITIAL_FORMS": "0",
-        "versions-TOTAL_FORMS": "0",
-        "versions-INITIAL_FORMS": "0",
-    }
+        "name": "Ada", "language": "en", "description": "", "cache_codes": "on",
+        "consent_statement": "She agreed.", "clips-TOTAL_FORMS": str(len(rows)),
+        "clips-INITIAL_FORMS": "0", "versions-TOTAL_FORMS": "0", "versions-INITIAL_FORMS": "0",
+    }  # fmt: skip
     for index, row in enumerate(rows):
         values |= {f"clips-{index}-{name}": value for name, value in row.items()}
     return {name: value for name, value in (values | changed).items() if value is not None}
 
 
-def upload(content: bytes = CLIP, name: str = "ada.wav") -> SimpleUploadedFile:
-    return SimpleUploadedFile(name, content)
+def new_row(**changed: Any) -> dict[str, Any]:
+    return {"audio": upload(), "transcript": "First."} | changed
+
+
+def second_row() -> dict[str, Any]:
+    return new_row(audio=upload(OTHER_CLIP, "b.flac"), transcript="Second.")
 
 
 def present_row(voice: Voice, **changed: Any) -> dict[str, Any]:
@@ -89,12 +78,7 @@ def errors_of(response: Any) -> str:
 def test_a_saved_form_makes_a_voice_that_waits_for_the_encoder(
     page: Client, staff: User, sent_encodings: Listing
 ) -> None:
-    rows = [
-        {"audio": upload(), "transcript": "First."},
-        {"audio": upload(OTHER_CLIP, "b.flac"), "transcript": "Second."},
-    ]
-
-    response = page.post(ADD, form(*rows), follow=True)
+    response = page.post(ADD, form(new_row(), second_row()), follow=True)
 
     assert "being encoded" in response.content.decode()
     voice = Voice.objects.get()
@@ -116,30 +100,21 @@ def test_an_unchanged_page_and_a_changed_name_make_no_version(
     assert VoiceVersion.objects.count() == 1
 
 
-def test_a_changed_transcript_makes_a_version(
+def test_other_clips_or_transcripts_in_the_rows_make_the_next_version(
     page: Client, voice: Voice, sent_encodings: Listing
 ) -> None:
-    page.post(change_url(voice), form(present_row(voice, transcript="Other words.")))
-    newest = voice.versions.order_by("-number")[0]
-    assert (newest.number, newest.clips.get().transcript) == (2, "Other words.")
+    def save(*rows: dict[str, Any]) -> tuple[int, list[tuple[str, str]]]:
+        page.post(change_url(voice), form(*rows))
+        newest = voice.versions.order_by("-number")[0]
+        return newest.number, [(clip.filename, clip.transcript) for clip in newest.clips.all()]
+
+    assert save(present_row(voice, transcript="Other.")) == (2, [("ada.wav", "Other.")])
     assert len(sent_encodings()) == 2
-
-
-def test_a_file_in_a_present_row_replaces_its_clip(page: Client, voice: Voice) -> None:
-    page.post(change_url(voice), form(present_row(voice, audio=upload(OTHER_CLIP, "b.flac"))))
-    clip = voice.versions.order_by("-number")[0].clips.get()
-    assert (clip.filename, clip.stored.container) == ("b.flac", "flac")
-
-
-def test_a_further_row_adds_a_clip_and_a_removed_one_goes(page: Client, voice: Voice) -> None:
-    def further() -> dict[str, Any]:
-        return {"audio": upload(OTHER_CLIP, "b.flac"), "transcript": "Second."}
-
-    page.post(change_url(voice), form(present_row(voice), further()))
-    assert voice.versions.order_by("-number")[0].clips.count() == 2
-    page.post(change_url(voice), form(present_row(voice, DELETE="on"), further()))
-    newest = voice.versions.order_by("-number")[0]
-    assert (newest.number, [clip.filename for clip in newest.clips.all()]) == (3, ["b.flac"])
+    two = [("ada.wav", "Other."), ("b.flac", "Second.")]
+    assert save(present_row(voice), second_row()) == (3, two)
+    assert save(present_row(voice, DELETE="on"), second_row()) == (4, two[1:])
+    assert save(present_row(voice, audio=upload())) == (5, [("ada.wav", "Second.")])
+    assert ReferenceClip.objects.get(version__number=5).stored.container == "wav"
 
 
 def test_another_consent_statement_is_kept_with_who_gave_it(page: Client, voice: Voice) -> None:
@@ -152,23 +127,20 @@ def test_another_consent_statement_is_kept_with_who_gave_it(page: Client, voice:
     ("row", "changed", "sentence"),
     [
         ({"transcript": "Hello."}, {}, "Choose a clip."),
-        ({"audio": upload(b"text " * 99), "transcript": "Hello."}, {}, "not an audio file"),
-        ({"audio": upload(b""), "transcript": "Hello."}, {}, "empty file"),
-        ({"audio": upload(), "transcript": "  "}, {}, "needs a transcript"),
-        ({"audio": upload(), "transcript": "\x07"}, {}, "control characters"),
-        ({"audio": upload(), "transcript": "Hi."}, {"consent_statement": ""}, "required"),
-        ({"audio": upload(), "transcript": "Hi."}, {"language": "not a tag"}, "language tag"),
+        (new_row(audio=upload(b"text " * 99)), {}, "not an audio file"),
+        (new_row(audio=upload(b"")), {}, "empty file"),
+        (new_row(transcript="  "), {}, "needs a transcript"),
+        (new_row(transcript="\x07"), {}, "control characters"),
+        (new_row(), {"consent_statement": ""}, "required"),
+        (new_row(), {"language": "not a tag"}, "language tag"),
         ({}, {}, "at least one clip"),
         ({"clip": "not-an-id", "transcript": "Hello."}, {}, "Choose a clip."),
     ],
 )
 def test_a_refused_form_says_why_and_leaves_nothing(
-    page: Client,
-    row: dict[str, Any],
-    changed: dict[str, Any],
-    sentence: str,
+    page: Client, row: dict[str, Any], changed: dict[str, Any], sentence: str,
     stored_objects: Listing,
-) -> None:
+) -> None:  # fmt: skip
     response = page.post(ADD, form(row, **changed))
     assert response.status_code == 200
     assert sentence in errors_of(response)
@@ -177,9 +149,8 @@ def test_a_refused_form_says_why_and_leaves_nothing(
 
 
 def test_the_clip_of_another_voice_cannot_be_taken_over(page: Client, voice: Voice) -> None:
-    other = create_voice(
-        name="Eve", consent_statement="Yes.", by="x", clips=[NewClip("Hi.", "e.flac", OTHER_CLIP)]
-    )
+    clips = [NewClip("Hi.", "e.flac", OTHER_CLIP)]
+    other = create_voice(name="Eve", consent_statement="Yes.", by="x", clips=clips)
     response = page.post(change_url(voice), form(present_row(other)))
     assert "Choose a clip." in errors_of(response)
     assert voice.versions.count() == 1
@@ -187,31 +158,23 @@ def test_the_clip_of_another_voice_cannot_be_taken_over(page: Client, voice: Voi
 
 def test_a_taken_name_is_refused_in_whatever_case(page: Client, staff: User) -> None:
     make_voice("Ada", owner=staff)
-    response = page.post(ADD, form({"audio": upload(), "transcript": "Hi."}, name="ADA"))
+    response = page.post(ADD, form(new_row(), name="ADA"))
     assert "Another voice has this name; choose another name." in errors_of(response)
 
 
 def test_clips_above_a_limit_are_refused(page: Client, settings: Settings) -> None:
     settings.MAX_CLIPS_PER_VOICE = 1
-    row = {"audio": upload(), "transcript": "Hi."}
-    other = {"audio": upload(OTHER_CLIP), "transcript": "Ho."}
-    assert "At most 1 clips" in errors_of(page.post(ADD, form(row, other)))
+    assert "At most 1 clips" in errors_of(page.post(ADD, form(new_row(), second_row())))
 
     settings.MAX_CLIP_BYTES = len(CLIP) - 1
-    response = page.post(ADD, form({"audio": upload(), "transcript": "Hi."}))
+    response = page.post(ADD, form(new_row()))
     assert response.status_code == 413
     assert "larger than" in response.content.decode()
     assert not Voice.objects.exists()
 
 
-def test_a_full_disk_is_a_message_and_nothing_is_saved(
-    page: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*arguments: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("ttsweb.storage.AtomicFileSystemStorage._save", full)
-    response = page.post(ADD, form({"audio": upload(), "transcript": "Hi."}), follow=True)
+def test_a_full_disk_is_a_message_and_nothing_is_saved(page: Client, full_disk: None) -> None:
+    response = page.post(ADD, form(new_row()), follow=True)
     assert "Not saved: No space left on device." in response.content.decode()
     assert not Voice.objects.exists()
 
@@ -301,46 +264,41 @@ def clerk() -> User:
 
 def test_staff_changes_own_voices_alone(clerk: User, ada_user: User) -> None:
     page = logged_in(clerk)
-    hidden = make_voice("hidden", owner=ada_user)
-    shared = make_voice("shared", owner=ada_user, shared=True)
-    own = make_voice("own", owner=clerk)
-    paths = {one.name: f"/admin/voices/voice/{one.pk}/change/" for one in (hidden, shared, own)}
-    listed = page.get("/admin/voices/voice/").content.decode()
+    voices = [
+        make_voice("hidden", owner=ada_user), make_voice("shared", owner=ada_user, shared=True),
+        make_voice("own", owner=clerk),
+    ]  # fmt: skip
+    hidden, shared, own = paths = [change_url(voice) for voice in voices]
+    listed = page.get(LIST).content.decode()
 
-    assert [name for name, path in paths.items() if path in listed] == ["shared", "own"]
-    assert page.get(paths["hidden"]).status_code == 302
-    shown = page.get(paths["shared"])
+    assert [path for path in paths if path in listed] == [shared, own]
+    assert page.get(hidden).status_code == 302
+    shown = page.get(shared)
     assert (shown.status_code, b'name="transcript' in shown.content) == (200, False)
     assert b'type="submit"' not in shown.content or b'name="_save"' not in shown.content
-    assert page.post(paths["shared"], {"name": "mine"}).status_code == 403
-    assert (
-        page.post(paths["shared"].replace("change", "delete"), {"post": "yes"}).status_code == 403
-    )
-    assert b'name="_save"' in page.get(paths["own"]).content
+    assert page.post(shared, {"name": "mine"}).status_code == 403
+    assert page.post(shared.replace("change", "delete"), {"post": "yes"}).status_code == 403
+    assert b'name="_save"' in page.get(own).content
 
 
 @pytest.mark.parametrize("action", ["encode_again", "archive", "delete_selected"])
 def test_action_on_many_leaves_voices_of_others(clerk: User, ada_user: User, action: str) -> None:
-    page = logged_in(clerk)
     shared = make_voice("shared", owner=ada_user, shared=True)
     own = make_voice("own", owner=clerk)
-    before = Voice.objects.filter(pk=shared.pk).values().get(), list(shared.versions.values())
 
-    page.post(
-        "/admin/voices/voice/",
-        {"action": action, "_selected_action": [shared.pk, own.pk], "post": "yes"},
-    )
+    def rows() -> Any:
+        return Voice.objects.filter(pk=shared.pk).values().get(), list(shared.versions.values())
 
-    now = Voice.objects.filter(pk=shared.pk).values().get(), list(shared.versions.values())
-    assert now == before
+    before = rows()
+    chosen = {"action": action, "_selected_action": [shared.pk, own.pk], "post": "yes"}
+    logged_in(clerk).post(LIST, chosen)
+    assert rows() == before
 
 
 def test_form_takes_a_name_that_another_user_has(clerk: User, ada_user: User) -> None:
-    page = logged_in(clerk)
     make_voice("Eve", owner=ada_user)
     own = make_voice("own", owner=clerk)
     make_voice("taken", owner=own.owner)
-    path = f"/admin/voices/voice/{own.pk}/change/"
-    form = page.get(path).context["adminform"].form
+    form = logged_in(clerk).get(change_url(own)).context["adminform"].form
     assert type(form)(form.initial | {"name": "eve"}, instance=own).errors.get("name") is None
     assert type(form)(form.initial | {"name": "TAKEN"}, instance=own).errors["name"]

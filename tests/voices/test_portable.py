@@ -1,4 +1,7 @@
-"""A voice leaves as one file and comes back as it was: same clips, same codes, same consent."""
+"""A voice leaves as one file and comes back as it was: same clips, same codes, same consent.
+
+And clips that bring their codes: taken where they are of the loaded codec, else refused.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,7 @@ import datetime as dt
 import hashlib
 import io
 import json
-import uuid
 import zipfile
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,84 +17,33 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
-from django.core.files.uploadedfile import SimpleUploadedFile
-from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 from rest_framework.test import APIClient
 
 from synth.models import WorkerStatus
-from tests.factories import make_user, make_voice
-from tests.voices.clips import clip_bytes
+from tests.answers import refusal_of
+from tests.factories import logged_in, make_voice
+from tests.voices.clips import (
+    CLIP,
+    CODEC,
+    CODES,
+    MEASURES,
+    OLD_CODEC,
+    OTHER_CLIP,
+    Listing,
+    start_worker,
+    upload,
+    voice_fields,
+)
 from voices.models import ClipCodes, CodesCounter, ReferenceClip, StoredClip, Voice, VoiceVersion
 from voices.objects import store_clip, tenant_of
 from voices.removal import delete_voice
-from voices.submit import NewClip, create_voice
-from voices.transitions import ready_version
-from workers.audio.clips import warnings_for
 from workers.rendering.codes import pack_codes, unpack_codes
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-Listing = Callable[[], list[str]]
 IMPORT = "/api/v1/voices/import"
-CLIP, OTHER_CLIP = clip_bytes("wav"), clip_bytes("flac")
-CODEC, OLD_CODEC = "c" * 64, "d" * 64
-CODES = np.arange(40, dtype=np.int16).reshape(10, 4)
-MEASURES: dict[str, Any] = {
-    "duration_seconds": 1.5,
-    "peak_dbfs": -10.46,
-    "rms_dbfs": -13.47,
-    "silence_share": 0.0,
-    "noise_floor_dbfs": -70.5,
-    "peaks": [0, 17, 255],
-    "sample_rate": 44100,
-    "channels": 1,
-    "codec": "pcm_s16le",
-    "container": "wav",
-    "clipped_share": 0.0,
-    "damaged_packets": 0,
-}
-MEASURES["warnings"] = warnings_for(MEASURES)
-
-
-def give_codes(stored: StoredClip, codec: str = CODEC) -> None:
-    """Let a worker's part be done for one clip."""
-    content = pack_codes(CODES, clip=stored.fingerprint, codec=codec, resampler="builtin")
-    key = default_storage.save(f"codes/{uuid.uuid4().hex}", ContentFile(content))
-    ClipCodes.objects.create(
-        clip=stored, codec_fingerprint=codec, key=key, frames=4, encoded_at=timezone.now()
-    )
-
-
-def start_worker(codec: str = CODEC, **columns: Any) -> None:
-    """Let a worker say that it has loaded a codec."""
-    now = timezone.now()
-    values: dict[str, Any] = {"state": "ready", "started_at": now, "last_seen_at": now}
-    WorkerStatus.objects.create(name=codec[:4], codec_fingerprint=codec, **(values | columns))
-
-
-@pytest.fixture
-def voice(operator: User) -> Voice:
-    """A voice of two clips that a worker has encoded."""
-    voice = create_voice(
-        name="Ada",
-        description="Warm.",
-        language="en-GB",
-        consent_statement="She agreed in writing.",
-        by="anna",
-        owner=operator,
-        cache_codes=False,
-        clips=[
-            NewClip("Hello there.", "ada.wav", content=CLIP),
-            NewClip("And again.", "ada 2.flac", content=OTHER_CLIP),
-        ],
-    )
-    for stored in StoredClip.objects.all():
-        StoredClip.objects.filter(pk=stored.pk).update(measures=MEASURES)
-        give_codes(stored)
-    assert voice.current_version is not None and ready_version(voice.current_version, CODEC)
-    return voice
 
 
 def export(client: APIClient, voice: Voice) -> bytes:
@@ -105,8 +55,15 @@ def export(client: APIClient, voice: Voice) -> bytes:
 
 
 def send(client: APIClient, content: bytes, **fields: Any) -> Any:
-    archive = SimpleUploadedFile("ada.voice.zip", content)
+    archive = upload(content, "ada.voice.zip")
     return client.post(IMPORT, {"archive": archive} | fields, format="multipart")
+
+
+def leave(client: APIClient, voice: Voice) -> bytes:
+    """Export a voice, and delete it."""
+    content = export(client, voice)
+    delete_voice(voice)
+    return content
 
 
 def manifest_of(content: bytes) -> Any:
@@ -139,8 +96,7 @@ def test_round_trip_needs_no_encoder_and_gives_the_voice_back(
     client: APIClient, operator: User, voice: Voice, sent_encodings: Listing
 ) -> None:
     start_worker()
-    content = export(client, voice)
-    delete_voice(voice)
+    content = leave(client, voice)
     assert not StoredClip.objects.exists() and not ClipCodes.objects.exists()
 
     answer = send(client, content)
@@ -165,9 +121,7 @@ def test_codes_of_a_worker_that_is_away_are_kept_and_the_voice_waits_for_it(
     client: APIClient, voice: Voice, worker: dict[str, Any]
 ) -> None:
     start_worker(**worker)
-    content = export(client, voice)
-    delete_voice(voice)
-    answer = send(client, content)
+    answer = send(client, leave(client, voice))
     assert (answer.status_code, answer.json()["status"]) == (202, "pending")
     assert set(ClipCodes.objects.values_list("codec_fingerprint", "frames")) == {(CODEC, 4)}
 
@@ -176,10 +130,7 @@ def test_codes_of_an_unknown_codec_are_left_out_and_the_voice_is_encoded_again(
     client: APIClient, voice: Voice, sent_encodings: Listing, stored_objects: Listing
 ) -> None:
     start_worker(OLD_CODEC)
-    content = export(client, voice)
-    delete_voice(voice)
-
-    answer = send(client, content)
+    answer = send(client, leave(client, voice))
 
     assert (answer.status_code, answer.json()["status"]) == (202, "pending")
     assert answer["Retry-After"]
@@ -203,41 +154,27 @@ def test_name_that_is_taken_is_refused_and_nothing_is_kept(
     client: APIClient, operator: User, voice: Voice, stored_objects: Listing
 ) -> None:
     start_worker()
-    content = export(client, voice)
-    delete_voice(voice)
+    content = leave(client, voice)
     make_voice("ADA", owner=operator)
     before = stored_objects()
-
-    answer = send(client, content)
-
-    assert (answer.status_code, answer.json()["code"]) == (409, "voice_name_taken")
-    assert "voice" in answer.json()["detail"]
+    assert refusal_of(send(client, content)) == (409, "voice_name_taken")
     assert (stored_objects(), ClipCodes.objects.count()) == (before, 0)
 
 
-def test_voice_whose_codes_are_lost_is_exported_without_them(
+def test_voice_is_exported_without_lost_codes_but_not_without_a_whole_clip(
     client: APIClient, voice: Voice
 ) -> None:
-    default_storage.delete(ClipCodes.objects.get(clip__container="wav").key)
+    path, stored = f"/api/v1/voices/{voice.pk}/export", StoredClip.objects.get(container="wav")
+    default_storage.delete(stored.codes.get().key)
     clips = manifest_of(export(client, voice))["clips"]
     assert [len(clip["codes"]) for clip in clips] == [0, 1]
 
-
-def test_voice_that_is_deleted_or_whose_clip_is_lost_or_damaged_is_not_exported(
-    client: APIClient, voice: Voice
-) -> None:
-    path = f"/api/v1/voices/{voice.pk}/export"
-    key = StoredClip.objects.get(container="wav").original_key
-    default_storage.delete(key)
-    gone = client.get(path)
-    default_storage.save(key, ContentFile(CLIP[:-1] + b"x"))
-    damaged = client.get(path)
+    default_storage.delete(stored.original_key)
+    assert refusal_of(client.get(path)) == (410, "clip_lost")
+    default_storage.save(stored.original_key, ContentFile(CLIP[:-1] + b"x"))
+    assert refusal_of(client.get(path)) == (410, "clip_lost")
     delete_voice(voice)
-    deleted = client.get(path)
-
-    for answer in (gone, damaged):
-        assert (answer.status_code, answer.json()["code"]) == (410, "clip_lost")
-    assert (deleted.status_code, deleted.json()["code"]) == (404, "voice_not_found")
+    assert refusal_of(client.get(path)) == (404, "voice_not_found")
 
 
 def test_clip_that_is_here_already_is_stored_once_and_keeps_its_measures(
@@ -253,11 +190,74 @@ def test_clip_that_is_here_already_is_stored_once_and_keeps_its_measures(
 
 
 def test_page_of_a_voice_leads_to_its_export(voice: Voice) -> None:
-    page = Client()
-    page.force_login(make_user("root", is_superuser=True))
+    page, link = logged_in(), reverse("admin:voices_voice_export_this", args=[voice.pk])
     change = reverse("admin:voices_voice_change", args=[voice.pk])
-    link = reverse("admin:voices_voice_export_this", args=[voice.pk])
     assert link in page.get(change).content.decode()
     answer: Any = page.get(link, follow=True)
     assert answer.redirect_chain == [(f"/api/v1/voices/{voice.pk}/export", 302)]
     assert b"".join(answer.streaming_content).startswith(b"PK")
+
+
+# --- clips that bring their codes -----------------------------------------------------------------
+
+
+def codes_of(clip: bytes, codec: str = CODEC) -> bytes:
+    fingerprint = hashlib.sha256(clip).hexdigest()
+    return pack_codes(CODES, clip=fingerprint, codec=codec, resampler="builtin")
+
+
+def send_codes(client: APIClient, *codes: bytes, clips: tuple[bytes, ...] = (CLIP,)) -> Any:
+    fields = voice_fields(
+        audio=[upload(clip) for clip in clips],
+        transcript=["Hello there." for _ in clips],
+        codes=[upload(content, "ada.safetensors") for content in codes],
+    )
+    return client.post(f"{IMPORT}/codes", fields, format="multipart")
+
+
+def test_codes_of_the_loaded_codec_make_a_voice_that_is_ready_at_once(client: APIClient) -> None:
+    start_worker()
+    answer = send_codes(client, codes_of(CLIP), codes_of(OTHER_CLIP), clips=(CLIP, OTHER_CLIP))
+    assert answer.status_code == 201, answer.content
+    shown = answer.json()
+    assert shown == shown | {
+        "status": "ready", "frames": 8, "codec_fingerprint": CODEC, "consent_by": "operator",
+    }  # fmt: skip
+    assert answer["Location"] == f"/api/v1/voices/{shown['id']}"
+    assert not CodesCounter.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("codes", "status", "code"),
+    [
+        ((codes_of(CLIP, OLD_CODEC),), 409, "codes_of_other_codec"),
+        ((codes_of(OTHER_CLIP),), 400, "codes_of_other_clip"),
+        ((codes_of(CLIP), codes_of(CLIP)), 400, "codes_required"),
+        ((b"",), 400, "codes_invalid"),
+        ((codes_of(CLIP)[:-1],), 400, "codes_invalid"),
+        ((bytes(4_000_001),), 413, "codes_too_large"),
+    ],
+    ids=range(6),
+)
+def test_codes_that_do_not_fit_are_refused_and_nothing_is_kept(
+    codes: tuple[bytes, ...], status: int, code: str, client: APIClient, stored_objects: Listing
+) -> None:
+    start_worker()
+    answer = send_codes(client, *codes)
+    assert refusal_of(answer) == (status, code)
+    assert answer.json()["errors"][0]["attr"] == "codes"
+    assert stored_objects() == []
+    assert not Voice.objects.exists() and not StoredClip.objects.exists()
+
+
+def test_codes_are_refused_without_a_worker_and_a_taken_name_leaves_none_of_them(
+    client: APIClient, operator: User, stored_objects: Listing
+) -> None:
+    start_worker(state="stopped")
+    assert refusal_of(send_codes(client, codes_of(CLIP))) == (409, "codec_unknown")
+
+    WorkerStatus.objects.update(state="ready")
+    make_voice("ada", versions=0, owner=operator)
+    assert refusal_of(send_codes(client, codes_of(CLIP))) == (409, "voice_name_taken")
+    assert stored_objects() == []
+    assert not ClipCodes.objects.exists()

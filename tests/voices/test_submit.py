@@ -1,116 +1,112 @@
-"""What makes a version of a voice, what does not, and what is left behind by a refusal."""
+"""What an upload's bytes and transcript say, and what the domain's callers may do to a voice.
+
+REST and the admin have tests of the rest.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import transaction
+from django.core.files.storage import default_storage
 from pytest_django import Settings
 
-from tests.factories import make_user, make_voice
-from tests.voices.clips import clip_bytes
-from voices.clip_checks import ClipRejectedError
-from voices.models import CacheEviction, StoredClip, Voice, VoiceVersion
+from tests.factories import make_voice
+from tests.voices.clips import CLIP, OTHER_CLIP, Listing, clip_bytes
+from ttsweb.http.problems import status_of
+from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
+from voices.models import StoredClip, Voice
 from voices.removal import delete_voice
-from voices.submit import (
-    NewClip,
-    VoiceDeletedError,
-    VoiceNameTakenError,
-    create_version,
-    create_voice,
-    current_clips,
-    update_voice,
+from voices.submit import NewClip, VoiceDeletedError, create_version, create_voice, update_voice
+
+MPEG_FRAME = bytes([0xFF, 0xFB, 0x90, 0x00]) + b"\0" * 413  # 128 kbit/s, 44100 Hz: 417 bytes
+MP3 = clip_bytes("mp3")
+ID3_TAG = b"ID3\x04\0\0\0\0\0\x05" + b"\0" * 5
+
+
+@pytest.mark.parametrize(
+    ("content", "container"),
+    [
+        *((clip_bytes(name), name) for name in ("wav", "flac", "ogg", "m4a", "webm")),
+        (clip_bytes("mka"), "webm"),
+        (MP3, "mp3"),
+        (MP3[10 + MP3[9] :], "mp3"),  # without its ID3 tag
+        (MPEG_FRAME * 2, "mp3"),
+        (ID3_TAG + clip_bytes("flac"), "flac"),
+    ],
 )
-
-pytestmark = pytest.mark.django_db(transaction=True)
-
-Listing = Callable[[], list[str]]
-CLIP = clip_bytes("wav")
-OTHER_CLIP = clip_bytes("flac")
+def test_a_real_file_is_known_by_its_container(content: bytes, container: str) -> None:
+    assert check_clip(content) == container
 
 
-def new_voice(**fields: Any) -> Voice:
-    values: dict[str, Any] = {
-        "name": "Ada",
-        "consent_statement": "She agreed in writing.",
-        "by": "operator",
-        "clips": [NewClip("Hello there.", "ada.wav", CLIP)],
-    }
-    return create_voice(**(values | fields))
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"Hello, I am a text file that was named .wav by somebody.\n" * 20, "text"),
+        (b"RIFF\x24\0\0\0AVI LIST" + b"\0" * 100, "a RIFF that is a film"),
+        (b"RIFF", "only the first word"),
+        (b"ID3\x04\0\0\0\0\0\x05" + b"\0" * 5 + b"just text" * 20, "a tag before text"),
+        (b"ID3\x04\0\0\x7f\x7f\x7f\x7f" + b"\0" * 50, "a tag longer than the file"),
+        (b"ID3\x04\0\0\xff\xff\xff\xff" + b"\0" * 50, "a tag with a size that cannot be"),
+        (MPEG_FRAME + b"and then something else" * 20, "one frame and no second"),
+        (b"\xff\xfb\xf0\x00" * 500, "a frame with a bit rate that cannot be"),
+        (b"\xff\xf1\x50\x80" + b"\0" * 500, "bare AAC"),
+        (b"\0\0\0\x1cftypavif\0\0\0\0avifmif1miaf" + b"\0" * 50, "a picture"),
+        (b"\xff\xff\xff\xffftypM4A \0\0\0\0", "a box longer than the file"),
+        (b"\x1a\x45\xdf\xa3\x8f\x42\x82\x84docx" + b"\0" * 50, "EBML of another kind"),
+        (b"\x89PNG\r\n\x1a\n" + b"\0" * 50, "a picture"),
+        (b"OggT" + b"\0" * 50, "nearly Ogg"),
+        (b"\0" * 5000, "zeros"),
+    ],
+)
+def test_bytes_of_another_kind_are_refused(content: bytes, why: str) -> None:
+    assert refusal_of(content) == ("clip_not_audio", 400), why
 
 
-def test_a_new_voice_has_one_pending_version_and_one_message(
-    sent_encodings: Listing, stored_objects: Listing
+def refusal_of(content: bytes) -> tuple[str, int]:
+    with pytest.raises(ClipRejectedError) as caught:
+        check_clip(content)
+    return caught.value.code, status_of(caught.value)
+
+
+def test_one_byte_above_the_limit_is_refused_and_the_limit_itself_is_taken(
+    settings: Settings,
 ) -> None:
-    owner = make_user("operator")
-
-    voice = new_voice(owner=owner)
-
-    version = VoiceVersion.objects.get()
-    assert (version.voice, version.number, version.status) == (voice, 1, "pending")
-    version.refresh_from_db()
-    assert version.sent_at is not None
-    assert len(sent_encodings()) == 1
-    assert version.sent_at is not None
-    assert (voice.owner, voice.consent_by) == (owner, "operator")
-    assert voice.consent_at is not None
-    clip = version.clips.get()
-    known = (clip.transcript, clip.filename, clip.stored.container)
-    assert known == ("Hello there.", "ada.wav", "wav")
-    assert stored_objects() == [clip.stored.original_key]
+    settings.MAX_CLIP_BYTES = len(CLIP)
+    assert check_clip(CLIP) == "wav"
+    settings.MAX_CLIP_BYTES = len(CLIP) - 1
+    assert refusal_of(CLIP) == ("clip_too_large", 413)
+    assert refusal_of(b"") == ("clip_empty", 400)
 
 
-def test_nothing_is_enqueued_when_the_transaction_is_rolled_back(sent_encodings: Listing) -> None:
-    with pytest.raises(ZeroDivisionError), transaction.atomic():
-        new_voice()
-        raise ZeroDivisionError
-    assert sent_encodings() == []
-    assert not Voice.objects.exists()
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("", "transcript_required"), (" \n\t ", "transcript_required"),
+        ("a" * 5001, "transcript_too_long"),
+        *((text, "transcript_not_text") for text in (
+            "bell \x07", "null \x00", "c1 \x85", "undecodable \ufffd", "half a pair \ud800"
+        )),
+    ],
+)  # fmt: skip
+def test_a_transcript_that_is_no_text_is_refused(text: str, code: str) -> None:
+    with pytest.raises(ClipRejectedError) as caught:
+        check_transcript(text)
+    assert caught.value.code == code
 
 
-def test_other_transcripts_make_a_version_that_shares_the_bytes(
-    sent_encodings: Listing, stored_objects: Listing
-) -> None:
-    voice = new_voice()
-    clips = [NewClip("Other words.", stored=clip.stored) for clip in current_clips(voice)]
-
-    version = update_voice(voice, by="operator", clips=clips)
-
-    assert version is not None
-    assert (version.number, version.status) == (2, "pending")
-    assert version.clips.get().transcript == "Other words."
-    assert StoredClip.objects.count() == len(stored_objects()) == 1
-    assert len(sent_encodings()) == 2
-    assert CacheEviction.objects.get().clip_fingerprint == StoredClip.objects.get().fingerprint
+def test_a_transcript_keeps_special_tokens_and_as_many_characters_as_the_limit() -> None:
+    said = check_transcript(" It says <|im_end|> here.\r\nTwice. ")
+    assert said == "It says <|im_end|> here.\nTwice."
+    assert len(check_transcript("ä" * 5000)) == 5000
 
 
-def test_another_clip_makes_a_version_and_the_old_one_stays() -> None:
-    voice = new_voice()
-    version = update_voice(
-        voice, by="operator", clips=[NewClip("Hello there.", "b.flac", OTHER_CLIP)]
-    )
-    assert voice.current_version == version
-    assert voice.versions.get(number=1).clips.get().filename == "ada.wav"
-    assert StoredClip.objects.count() == 2
+# --- what callers of the domain may do ------------------------------------------------------------
 
 
-def test_an_equal_clip_and_other_words_about_a_voice_make_no_version(
-    sent_encodings: Listing,
-) -> None:
-    voice = new_voice()
-    changes = {"name": "Eve", "description": "x", "language": "en", "cache_codes": False}
-    equal = [NewClip(" Hello there. ", "another-name.wav", CLIP)]
-    assert update_voice(voice, by="operator", clips=equal) is None
-    assert not CacheEviction.objects.exists()
-    assert update_voice(voice, by="operator", changes=changes) is None
-    assert voice.versions.count() == len(sent_encodings()) == 1
-    assert Voice.objects.values("name", "description", "language", "cache_codes").get() == changes
-
-
+@pytest.mark.django_db(transaction=True)
 def test_a_changed_consent_statement_is_stored_with_who_and_when() -> None:
-    voice = new_voice()
+    voice = make_voice(consent_by="operator")
     first_time = voice.consent_at
 
     update_voice(voice, by="second", changes={"description": "Warm."})
@@ -123,50 +119,11 @@ def test_a_changed_consent_statement_is_stored_with_who_and_when() -> None:
     assert voice.consent_at > first_time
 
 
-def test_a_name_is_taken_in_whatever_case_and_the_bytes_are_let_go(stored_objects: Listing) -> None:
-    voice = new_voice(name="Ada")
-    before = stored_objects()
-    with pytest.raises(VoiceNameTakenError):
-        new_voice(name="ADA", clips=[NewClip("Hello.", "b.flac", OTHER_CLIP)])
-    assert stored_objects() == before
-    assert StoredClip.objects.count() == Voice.objects.count() == 1
-    delete_voice(voice)
-    assert new_voice(name="ADA").pk is not None
-
-
-@pytest.mark.parametrize(
-    ("clips", "code"),
-    [
-        ([], "clip_required"),
-        ([NewClip("Hello.", content=b"text, named .wav")], "clip_not_audio"),
-        ([NewClip(" ", content=CLIP)], "transcript_required"),
-        ([NewClip(f"Number {n}.", content=CLIP) for n in range(4)], "too_many_clips"),
-        ([NewClip("One.", content=CLIP), NewClip("Two.", content=b"")], "clip_empty"),
-    ],
-)
-def test_a_refused_voice_leaves_neither_rows_nor_objects(
-    clips: list[NewClip],
-    code: str,
-    settings: Settings,
-    stored_objects: Listing,
-    sent_encodings: Listing,
-) -> None:
-    settings.MAX_CLIPS_PER_VOICE = 3
-    with pytest.raises(ClipRejectedError) as caught:
-        new_voice(clips=clips)
-    assert caught.value.code == code
-    assert not Voice.objects.exists()
-    assert not StoredClip.objects.exists()
-    assert stored_objects() == sent_encodings() == []
-
-
+@pytest.mark.django_db(transaction=True)
 def test_a_full_disk_at_the_second_clip_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, stored_objects: Listing
 ) -> None:
-    from django.core.files.storage import default_storage
-
-    save = default_storage.save
-    calls = iter([save])
+    calls = iter([default_storage.save])
 
     def save_once(*arguments: Any) -> str:
         for first_save in calls:
@@ -175,14 +132,16 @@ def test_a_full_disk_at_the_second_clip_leaves_nothing(
 
     monkeypatch.setattr(default_storage._wrapped, "save", save_once)  # type: ignore[attr-defined]  # lazy object
 
+    clips = [NewClip("A.", content=CLIP), NewClip("B.", content=OTHER_CLIP)]
     with pytest.raises(OSError, match="No space left"):
-        new_voice(clips=[NewClip("A.", content=CLIP), NewClip("B.", content=OTHER_CLIP)])
+        create_voice(name="Ada", consent_statement="Yes.", by="operator", clips=clips)
 
     assert stored_objects() == []
     assert not StoredClip.objects.exists()
     assert not Voice.objects.exists()
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_deleted_voice_takes_no_change() -> None:
     voice = make_voice()
     delete_voice(voice)
@@ -192,14 +151,34 @@ def test_a_deleted_voice_takes_no_change() -> None:
         create_version(voice, [NewClip("Hello.", content=CLIP)])
 
 
+@pytest.mark.django_db(transaction=True)
 def test_an_inline_reference_is_a_version_without_a_voice(sent_encodings: Listing) -> None:
     version = create_version(None, [NewClip("Hello.", "x.wav", CLIP)])
-    assert version.voice is None
     version.refresh_from_db()
-    assert version.sent_at is not None
-    assert len(sent_encodings()) == 1
+    assert (version.voice, version.sent_at is None, len(sent_encodings())) == (None, False, 1)
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("clips", "code"),
+    [
+        ([], "clip_required"),
+        ([NewClip("Hello.", content=b"text, named .wav")], "clip_not_audio"),
+        ([NewClip(" ", content=CLIP)], "transcript_required"),
+        ([NewClip("One.", content=CLIP), NewClip("Two.", content=b"")], "clip_empty"),
+    ],
+)
+def test_a_refused_version_leaves_neither_rows_nor_objects(
+    clips: list[NewClip], code: str, stored_objects: Listing, sent_encodings: Listing
+) -> None:
+    with pytest.raises(ClipRejectedError) as caught:
+        create_version(None, clips)
+    assert caught.value.code == code
+    assert not StoredClip.objects.exists()
+    assert stored_objects() == sent_encodings() == []
+
+
+@pytest.mark.django_db(transaction=True)
 def test_what_no_caller_may_ask_for_is_an_error() -> None:
     with pytest.raises(ValueError, match="either"):
         NewClip("Hello.")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +55,9 @@ def start(environment: dict[str, str], *arguments: str, **options: Any) -> subpr
     )
 
 
-def run(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(environment: dict[str, str], *arguments: Any) -> subprocess.CompletedProcess[str]:
     """Run `manage.py` to its end, which no child of it outlives."""
-    process = start(environment, *arguments)
+    process = start(environment, *map(str, arguments))
     try:
         output, errors = process.communicate(timeout=PATIENCE_SECONDS)
     finally:
@@ -64,11 +66,32 @@ def run(environment: dict[str, str], *arguments: str) -> subprocess.CompletedPro
     return subprocess.CompletedProcess(arguments, process.returncode, output, errors)
 
 
+@contextmanager
+def serving(
+    environment: dict[str, str], *arguments: str
+) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    """Run `serve` until the block ends; yield it with what it says once it is ready."""
+    command = ("serve", "--port", str(free_port()), "--json", *arguments)
+    with start(environment, *command) as process:
+        try:
+            assert process.stdout is not None
+            yield process, json.loads(process.stdout.readline())
+        finally:
+            process.terminate()
+            process.communicate(timeout=PATIENCE_SECONDS)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
 def run_python(environment: dict[str, str], code: str) -> str:
     """Run code beside the project, and return what it prints."""
-    command = [sys.executable, "-c", code]
     ended = subprocess.run(
-        command, env=environment, cwd=PROJECT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code], env=environment, cwd=PROJECT, capture_output=True, text=True
     )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout.strip()
@@ -99,14 +122,6 @@ def _processes() -> list[tuple[int, str]]:
     listed = subprocess.run(command, capture_output=True, text=True, check=True)
     rows = [line.split(maxsplit=1) for line in listed.stdout.splitlines()]
     return [(int(row[0]), row[1]) for row in rows if len(row) == 2]
-
-
-def wait_until_gone(pid: int, *, seconds: float) -> None:
-    """Return once no process that watches `pid` is left."""
-    deadline = time.monotonic() + seconds
-    while children_of(pid):
-        assert time.monotonic() < deadline, children_of(pid)
-        time.sleep(0.1)
 
 
 def check_is_speech(path: Path, *, seconds: tuple[float, float]) -> None:

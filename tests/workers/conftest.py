@@ -18,15 +18,14 @@ from pytest_django import Settings
 
 from synth.engine import Engine, EngineConfig
 from tests.workers.clips import wav_bytes
-from tests.workers.pairs import Pair, file_pair, service_pair
+from tests.workers.pairs import Pair, new_voice, service_pair
 from ttsweb.work import Kind
 from voices.models import Voice
-from voices.submit import NewClip, create_voice
-from workers.process.claiming import take
-from workers.process.held_claims import HeldClaim
+from workers.audio.clips import decode_clip
+from workers.process.claiming import take, take_segments
+from workers.process.held_claims import HeldClaim, RenderedQueue
 from workers.process.worker_process import WorkerProcess
 from workers.rendering.render import settle_rendered
-from workers.rendering.rendered import RenderedQueue
 
 GOLDEN = Path(__file__).resolve().parents[1] / "data" / "golden"
 TINY = GOLDEN / "tiny-s2"
@@ -59,6 +58,16 @@ class MiniatureProcess(WorkerProcess):
         while len(self.held):
             self.run_next()
 
+    def encode_all(self) -> None:
+        """Encode the versions that wait."""
+        take(self, Kind.VERSION)
+        self.run_all()
+
+    def render_all(self) -> None:
+        """Render the segments that can be claimed."""
+        take_segments(self)
+        self.run_all()
+
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
@@ -83,6 +92,21 @@ def own_folders(tmp_path: Path, settings: Settings) -> None:
     settings.MIN_FREE_BYTES = 0
 
 
+@pytest.fixture(autouse=True, scope="session")
+def clips_decoded_once() -> Iterator[None]:
+    """Decode equal clips once for all tests: each time it takes a process of its own."""
+    known: dict[bytes, Any] = {}
+
+    def decode_once(content: bytes, **how: Any) -> Any:
+        if content not in known:
+            known[content] = decode_clip(content, **how)
+        return known[content]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("workers.rendering.encode.decode_clip", decode_once)
+        yield
+
+
 @pytest.fixture
 def make_process(engine: Engine) -> Callable[..., MiniatureProcess]:
     """Make miniature worker processes that share the tiny engine."""
@@ -102,18 +126,12 @@ def clip_bytes() -> bytes:
 
 @pytest.fixture
 def voice(transactional_db: None, clip_bytes: bytes) -> Voice:
-    return create_voice(
-        name="Ada",
-        consent_statement="The speaker agreed.",
-        by="tester",
-        clips=[NewClip(transcript="Said in the clip.", content=clip_bytes)],
-    )
+    return new_voice(content=clip_bytes)
 
 
 @pytest.fixture
 def ready(process: MiniatureProcess, voice: Voice) -> Voice:
-    take(process, Kind.VERSION)
-    process.run_all()
+    process.encode_all()
     return voice
 
 
@@ -128,16 +146,9 @@ def pair(
     django_db_blocker: Any,
 ) -> Iterator[Pair]:
     """SQLite with files as messages, or PostgreSQL with Redis; the ORM here looks into it."""
-    environment = clean_env | {"TTS_CHECKPOINT": str(TINY)}
-    if request.param == "files":
-        opened = file_pair(environment, tmp_path / "data")
-    else:
-        opened = service_pair(
-            environment,
-            tmp_path / "data",
-            postgres_url=request.getfixturevalue("postgres_url"),
-            redis_url=request.getfixturevalue("redis_url"),
-        )
+    names = ("postgres_url", "redis_url") if request.param == "services" else ()
+    urls = {name: request.getfixturevalue(name) for name in names}
+    opened = service_pair(clean_env | {"TTS_CHECKPOINT": str(TINY)}, tmp_path / "data", **urls)
     with django_db_blocker.unblock(), opened.entered(settings):
         try:
             yield opened

@@ -174,20 +174,22 @@ def _die_around_takes() -> None:
     segment has it.
     """
     from synth.models import Segment
-    from workers.process import claiming
-    from workers.rendering import render
-    from workers.rendering.render import add_takes, store_take
+    from workers.rendering import render, takes
+    from workers.rendering.takes import add_takes, store_take
+    from workers.site import claims
 
-    claim, finish = claiming._claim_segments, render._finish
+    claim, note = claims.claim_some, render._note_settled
 
-    def claimed(*arguments: Any, **options: Any) -> Any:
-        held = claim(*arguments, **options)
-        if held:
-            _die_at("claimed")
-        return held
+    def claimed(*arguments: Any, hold: Any, **options: Any) -> None:
+        def hold_and_die(made: Any) -> None:
+            hold(made)
+            if made:
+                _die_at("claimed")
 
-    def finished(process: Any, done: Any, **options: Any) -> None:
-        finish(process, done, **options)
+        claim(*arguments, hold=hold_and_die, **options)
+
+    def finished(process: Any, settled: Any) -> None:
+        note(process, settled)
         if process.held.unrendered() and Segment.objects.filter(status="done").exists():
             _die_at("rendering")
 
@@ -201,8 +203,8 @@ def _die_around_takes() -> None:
         _die_at("stored")
         return found
 
-    claiming._claim_segments, render._finish = claimed, finished
-    vars(render).update(store_take=rendered, add_takes=stored)
+    claims.claim_some, render._note_settled = claimed, finished
+    vars(takes).update(store_take=rendered, add_takes=stored)
 
 
 def _die_around_chapters() -> None:
@@ -262,11 +264,12 @@ def _note_asked() -> None:
     submit = render._submit
     path = Path(os.environ["TTS_DATA_DIR"]) / "asked.txt"
 
-    def noted(process: Any, claim: Any, request: Any) -> None:
-        is_stored = Take.objects.filter(content_key=request.content_key).exists()
+    def noted(process: Any, claim: Any) -> None:
+        key = claim.request.content_key
+        is_stored = Take.objects.filter(content_key=key).exists()
         with path.open("a") as file:  # one short write: lines of two workers do not mix
-            file.write(f"{request.content_key} {int(is_stored)}\n")
-        submit(process, claim, request)
+            file.write(f"{key} {int(is_stored)}\n")
+        submit(process, claim)
         _die_when_done()
 
     render._submit = noted

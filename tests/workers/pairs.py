@@ -20,7 +20,7 @@ from django.core.management import call_command
 from django.db import connections
 from pytest_django import Settings
 
-from synth.jobs.submit import Order, submit_job
+from synth.jobs.submit import Order, Sender, submit_job
 from synth.models import RenderJob, Segment
 from tests.workers.clips import wav_bytes
 from ttsweb.configuration.builders import broker_settings, database_settings
@@ -36,8 +36,6 @@ SENTENCE = "Ox {}."  # short: the tiny model never says the end and runs into th
 
 @dataclass
 class RunningWorker:
-    """A worker process and its log."""
-
     name: str
     popen: subprocess.Popen[bytes]
     log_path: Path
@@ -56,7 +54,6 @@ class RunningWorker:
         self.popen.wait(180)
 
     def stop(self) -> int:
-        """Ask it to stop; return its exit status."""
         self.send(signal.SIGTERM)
         return self.popen.wait(180)  # longer than any drain that the tests allow
 
@@ -78,7 +75,6 @@ class Pair:
     data_dir: Path
     database: dict[str, Any]
     broker: dict[str, Any]
-    lose_messages: Callable[[], None]
     workers: list[RunningWorker] = field(default_factory=list)
 
     @contextmanager
@@ -90,9 +86,8 @@ class Pair:
         changed.CELERY = self.broker
         kept, own = connections.databases["default"], connections["default"]
         own.close()
-        connections.databases["default"] = connections.configure_settings(
-            {"default": self.database}
-        )["default"]
+        changed_databases = connections.configure_settings({"default": self.database})
+        connections.databases["default"] = changed_databases["default"]
         del connections["default"]
         make_app().set_default()
         try:
@@ -125,24 +120,32 @@ class Pair:
         self.workers.append(worker)
         return worker
 
+    def start_with_voice(self, name: str = "", **options: Any) -> tuple[RunningWorker, Voice]:
+        """Start a worker; return it once it is ready, with a voice that it has encoded."""
+        worker, voice = self.start_worker(name, **options).wait_ready(), new_voice()
+        wait_encoded(voice)
+        return worker, voice
+
     def kill_workers(self) -> None:
-        """End every worker that is left."""
         for worker in self.workers:
             worker.kill()
+
+    def lose_messages(self) -> None:
+        """Remove all messages; where Redis has them, it is flushed."""
+        if url := self.environment.get("TTS_REDIS_URL"):
+            with redis.Redis.from_url(url) as client:
+                client.flushall()
+            return
+        for path in (self.data_dir / "queue" / "messages").iterdir():
+            path.unlink(missing_ok=True)
 
 
 def changed_environment(environment: dict[str, str], changes: dict[str, Any]) -> dict[str, str]:
     """Return an environment with other variables, and other values of settings without one."""
     settled = {name: value for name, value in changes.items() if not name.startswith("TTS_")}
     variables = {name: str(value) for name, value in changes.items() if name not in settled}
-    return (
-        environment
-        | variables
-        | {
-            "DJANGO_SETTINGS_MODULE": "tests.process_settings",
-            "TTS_TEST_CHANGED": json.dumps(settled),
-        }
-    )
+    variables["DJANGO_SETTINGS_MODULE"] = "tests.process_settings"
+    return environment | variables | {"TTS_TEST_CHANGED": json.dumps(settled)}
 
 
 def _make_tables() -> None:
@@ -161,45 +164,28 @@ def _make_tables() -> None:
         path.write_bytes(_migrated)
 
 
-def _shared(data_dir: Path) -> dict[str, str]:
-    """Return the settings of a worker: it reads the secrets that this process encrypts."""
-    return CLOCKS | {"TTS_DATA_DIR": str(data_dir), "TTS_SECRET_KEY": settings.SECRET_KEY}
-
-
-def file_pair(environment: dict[str, str], data_dir: Path) -> Pair:
-    """Return SQLite and messages as files: what runs when nothing is configured."""
-
-    def lose_messages() -> None:
-        folder = data_dir / "queue" / "messages"
-        for path in folder.iterdir():
-            path.unlink(missing_ok=True)
-
-    return Pair(
-        environment=environment | _shared(data_dir),
-        data_dir=data_dir,
-        database=database_settings(None, data_dir=data_dir),
-        broker=broker_settings(None, data_dir=data_dir),
-        lose_messages=lose_messages,
-    )
-
-
 def service_pair(
-    environment: dict[str, str], data_dir: Path, *, postgres_url: str, redis_url: str
+    environment: dict[str, str],
+    data_dir: Path,
+    *,
+    postgres_url: str | None = None,
+    redis_url: str | None = None,
 ) -> Pair:
-    """Return PostgreSQL and Redis; a lost message there is a flushed Redis."""
+    """Return these services; without them SQLite and messages as files, as nothing configured is.
 
-    def lose_messages() -> None:
-        with redis.Redis.from_url(redis_url) as client:
-            client.flushall()
-
+    A worker reads the secrets that this process encrypts.
+    """
     urls = {"TTS_DATABASE_URL": postgres_url, "TTS_REDIS_URL": redis_url}
+    own = {"TTS_DATA_DIR": str(data_dir), "TTS_SECRET_KEY": settings.SECRET_KEY}
     return Pair(
-        environment=environment | urls | _shared(data_dir),
-        data_dir=data_dir,
+        environment | {name: url for name, url in urls.items() if url} | CLOCKS | own,
+        data_dir,
         database=database_settings(postgres_url, data_dir=data_dir),
         broker=broker_settings(redis_url, data_dir=data_dir),
-        lose_messages=lose_messages,
     )
+
+
+file_pair = service_pair
 
 
 def wait_all_slots_busy(worker: RunningWorker, slots: int) -> None:
@@ -211,12 +197,12 @@ def wait_all_slots_busy(worker: RunningWorker, slots: int) -> None:
     wait_for(lambda: held.count() >= slots, what=f"{slots} segments are claimed")
 
 
-def new_voice(name: str = "Ada", *, content: bytes | None = None) -> Voice:
+def new_voice(name: str = "Ada", *clips: tuple[str, float], content: bytes | None = None) -> Voice:
+    """Return a voice of clips, each a transcript and so many seconds; without any, of one clip."""
+    made = [NewClip(transcript=said, content=wav_bytes(seconds=length)) for said, length in clips]
+    one = NewClip(transcript="Said in it.", content=content or wav_bytes(seconds=1.5))
     return create_voice(
-        name=name,
-        consent_statement="The speaker agreed.",
-        by="tester",
-        clips=[NewClip(transcript="Said in it.", content=content or wav_bytes(seconds=1.5))],
+        name=name, consent_statement="The speaker agreed.", by="tester", clips=made or [one]
     )
 
 
@@ -249,19 +235,15 @@ def text_of(sentences: int, *, first: int = 0) -> str:
 
 def submit(voice: Voice | None = None, *, sentences: int = 1, **order: Any) -> RenderJob:
     text = order.pop("text", None) or text_of(sentences, first=order.pop("first", 0))
-    job, _ = submit_job(Order(text=text, voice=voice, **order), owner=None)
-    return job
+    owner = order.pop("owner", None)
+    return submit_job(Order(text=text, voice=voice, **order), Sender(owner))[0]
 
 
 def wait_ended(*jobs: RenderJob, seconds: float = 300.0) -> None:
     """Return once every job has ended, with the rows refreshed."""
-
-    def ended() -> bool:
-        keys = [job.pk for job in jobs]
-        open_jobs = RenderJob.objects.filter(pk__in=keys).exclude(status__in=RenderJob.FINAL)
-        return not open_jobs.exists()
-
-    wait_for(ended, what="all jobs ended", seconds=seconds)
+    rows = RenderJob.objects.filter(pk__in=[job.pk for job in jobs])
+    still_open = rows.exclude(status__in=RenderJob.FINAL)
+    wait_for(lambda: not still_open.exists(), what="all jobs ended", seconds=seconds)
     for job in jobs:
         job.refresh_from_db()
 

@@ -8,6 +8,7 @@ import threading
 import uuid
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from synth.contract import FinishReason, SegmentAudio, Timings
+from synth.audio.writers import FileTooLongError
+from synth.contract import AudioArray
 from synth.models import Export, RenderJob, Segment, Take
 from synth.transitions.claims import claim_segments
 from synth.transitions.files import finish_exports
@@ -25,34 +27,28 @@ from synth.transitions.jobs import cancel_job
 from synth.transitions.segments import fail_segment, finish_segments
 from tests.factories import CODEC_FINGERPRINT, finish_segment, make_job, make_voice
 from tests.workers.conftest import WAIT_SECONDS, MiniatureProcess
-from tests.workers.rendering.takes_support import save_take
+from tests.workers.rendering.takes_support import render_with, rendered, save_take
 from ttsweb.work import Kind
 from workers import assemble as assemble_module
 from workers.audio import joined_takes, mastering
-from workers.audio.writers import FileTooLongError
 from workers.process.claiming import take_exports
 
 pytestmark = pytest.mark.django_db(transaction=True)
 RATE = 8_000
 
 
-def rendered(level: float, *, seconds: float = 0.5, rate: int = RATE) -> SegmentAudio:
-    return SegmentAudio(
-        codes=np.zeros((10, 20), dtype=np.int16),
-        audio=np.full(round(seconds * rate), level, dtype=np.float32),
-        sample_rate=rate,
-        finish_reason=FinishReason.END,
-        timings=Timings(0, 0, 0, 0),
-    )
+def steady(level: float, rate: int = RATE) -> AudioArray:
+    """Return half a second of one value."""
+    return np.full(rate // 2, level, dtype=np.float32)
 
 
-def render_all(levels: list[float], *, rates: list[int] | None = None) -> None:
-    """Finish the queued segments, each with a constant sound of its own."""
-    claims = claim_segments(worker="gpu", limit=len(levels), codec_fingerprint=CODEC_FINGERPRINT)
-    for index, (claim, level) in enumerate(zip(claims, levels, strict=True)):
-        rate = rates[index] if rates else RATE
-        name = hashlib.sha256(f"{level} {rate}".encode()).hexdigest()
-        finish_segment(claim, save_take(name, rendered(level, rate=rate)))
+def render_all(*levels: float, rate: int = RATE) -> None:
+    """Finish queued segments, each with a constant sound of its own."""
+    render_with([steady(level, rate) for level in levels], rate=rate)
+
+
+def take_of(level: float) -> Take:
+    return save_take(f"{level:064.2f}", rendered(steady(level), rate=RATE))
 
 
 @pytest.fixture
@@ -60,25 +56,28 @@ def job() -> RenderJob:
     """A job of three segments, all rendered, whose file is to be made."""
     made = make_job(segments=3, format="wav")
     Segment.objects.update(pause_after_ms=250)
-    render_all([0.1, 0.2, 0.3])
+    render_all(0.1, 0.2, 0.3)
     return made
 
 
-def assemble(process: MiniatureProcess) -> Export:
+def assemble(process: MiniatureProcess, *jobs: RenderJob) -> Export:
+    """Make the files that wait; return one, with all jobs refreshed."""
     take_exports(process)
     process.run_all()
-    return Export.objects.get()
+    for job in jobs:
+        job.refresh_from_db()
+    return Export.objects.all()[0]
 
 
-def test_file_is_the_takes_in_order_with_their_pauses(
-    process: MiniatureProcess, job: RenderJob
-) -> None:
-    export = assemble(process)
+def files_in(settings: Settings) -> list[Path]:
+    return [path for path in (settings.STORAGE_DIR / "exports").rglob("*") if path.is_file()]
 
+
+def test_file_is_the_takes_with_their_pauses(process: MiniatureProcess, job: RenderJob) -> None:
+    export = assemble(process, job)
     content = Path(default_storage.path(export.key)).read_bytes()
     samples, rate = soundfile.read(default_storage.path(export.key), dtype="float32")
     expected = np.concatenate([np.r_[np.full(4_000, x), np.zeros(2_000)] for x in (0.1, 0.2, 0.3)])
-    job.refresh_from_db()
     assert rate == RATE
     assert np.allclose(samples, expected, atol=2**-15)
     assert export.status == "done"
@@ -93,10 +92,7 @@ def test_speed_changes_the_length_of_the_file_and_renders_nothing_again(
 ) -> None:
     RenderJob.objects.update(speed=speed)
     takes = set(Take.objects.values_list("pk", "audio_key"))
-
-    export = assemble(process)
-
-    job.refresh_from_db()
+    export = assemble(process, job)
     samples, rate = soundfile.read(default_storage.path(export.key))
     assert len(samples) / rate == pytest.approx(2.25 / speed)
     assert export.duration_seconds == job.audio_seconds == pytest.approx(len(samples) / rate)
@@ -108,9 +104,8 @@ def test_failed_segment_is_left_out_and_the_job_is_partial(process: MiniaturePro
     job = make_job(segments=2, format="flac")
     first, second = claim_segments(worker="gpu", limit=2, codec_fingerprint=CODEC_FINGERPRINT)
     fail_segment(first, code="bad", message="It is bad.")
-    finish_segment(second, save_take("a" * 64, rendered(0.1)))
-    export = assemble(process)
-    job.refresh_from_db()
+    finish_segment(second, take_of(0.1))
+    export = assemble(process, job)
     assert job.status == RenderJob.Status.PARTIAL
     assert export.duration_seconds == pytest.approx(0.8)
 
@@ -120,73 +115,52 @@ def test_take_without_sound_audio_is_rendered_again_before_the_file_is_made(
     process: MiniatureProcess, job: RenderJob, damage: str
 ) -> None:
     path = Path(default_storage.path(Take.objects.order_by("created_at")[1].audio_key))
-    if damage == "missing":
-        path.unlink()
-    else:
-        path.write_bytes(b"no flac at all")
-
+    path.unlink() if damage == "missing" else path.write_bytes(b"no flac at all")
     export = assemble(process)
-    open_segments = list(Segment.objects.exclude(status="done"))
     assert export.status == "queued"
-    assert [segment.index for segment in open_segments] == [1]
+    assert [segment.index for segment in Segment.objects.exclude(status="done")] == [1]
     assert assemble(process).status == "queued", "the file was made without the open segment"
-    render_all([0.2])
+    render_all(0.2)
     Export.objects.update(not_before=export.created_at)
-    export = assemble(process)
-
-    job.refresh_from_db()
+    export = assemble(process, job)
     assert job.status == RenderJob.Status.SUCCEEDED
     assert (job.segments_done, export.duration_seconds) == (3, 2.25)
 
 
 def test_takes_of_different_rates_are_not_joined(process: MiniatureProcess) -> None:
     job = make_job(segments=2)
-    render_all([0.1, 0.2], rates=[8_000, 16_000])
-    assemble(process)
-    job.refresh_from_db()
+    render_all(0.1)
+    render_all(0.2, rate=16_000)
+    assemble(process, job)
     assert (job.status, job.error_code) == (RenderJob.Status.FAILED, "mixed_sample_rates")
+
+
+def test_error_fails_the_job_after_some_tries_or_at_once_and_a_full_disk_spends_none(
+    process: MiniatureProcess, job: RenderJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        assemble_module, "make_file", Mock(side_effect=OSError(errno.ENOSPC, "full"))
+    )
+    export = assemble(process, job)
+    assert (export.status, export.attempts, job.status) == ("queued", 0, "running")
+    assert not process.may_claim
+    assert list(process.scratch.iterdir()) == []
+    process._paused_until = 0.0
+    monkeypatch.setattr(assemble_module, "make_file", Mock(side_effect=RuntimeError("surprise")))
+    for _ in range(3):
+        Export.objects.update(not_before=export.created_at)
+        assert job.status == RenderJob.Status.RUNNING
+        assemble(process, job)
+    assert (job.status, job.error_code) == (RenderJob.Status.FAILED, "unexpected_error")
 
 
 def test_file_that_its_format_cannot_hold_fails_with_a_sentence(
     process: MiniatureProcess, job: RenderJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*arguments: object, **options: object) -> None:
-        raise FileTooLongError("Too long: choose flac.")
-
-    monkeypatch.setattr(mastering, "open_writer", fail)
-    assemble(process)
-    job.refresh_from_db()
+    error = FileTooLongError("Too long: choose flac.")
+    monkeypatch.setattr(mastering, "open_writer", Mock(side_effect=error))
+    assemble(process, job)
     assert (job.error_code, job.error_message) == ("file_too_long", "Too long: choose flac.")
-
-
-def test_full_disk_spends_no_attempt_and_leaves_nothing(
-    process: MiniatureProcess, job: RenderJob, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*arguments: object, **options: object) -> None:
-        raise OSError(errno.ENOSPC, "full")
-
-    monkeypatch.setattr(assemble_module, "make_file", full)
-    export = assemble(process)
-
-    job.refresh_from_db()
-    assert (export.status, export.attempts) == ("queued", 0)
-    assert job.status == RenderJob.Status.RUNNING
-    assert not process.may_claim
-    assert list(process.scratch.iterdir()) == []
-
-
-def test_unforeseen_error_is_tried_a_bounded_number_of_times(
-    process: MiniatureProcess, job: RenderJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*arguments: object, **options: object) -> None:
-        raise RuntimeError("surprise")
-
-    monkeypatch.setattr(assemble_module, "make_file", fail)
-    for _ in range(3):
-        export = assemble(process)
-        Export.objects.update(not_before=export.created_at)
-    job.refresh_from_db()
-    assert (job.status, job.error_code) == (RenderJob.Status.FAILED, "unexpected_error")
 
 
 def test_file_of_a_job_cancelled_meanwhile_is_removed(
@@ -201,26 +175,23 @@ def test_file_of_a_job_cancelled_meanwhile_is_removed(
     monkeypatch.setattr(assemble_module, "make_file", cancel_then_make)
     take_exports(process)
     process.run_all()
-
     job.refresh_from_db()
-    files = [path for path in (settings.STORAGE_DIR / "exports").rglob("*") if path.is_file()]
-    assert job.status == RenderJob.Status.CANCELLED
-    assert files == []
+    assert (job.status, files_in(settings)) == (RenderJob.Status.CANCELLED, [])
 
 
-def test_long_take_goes_through_in_blocks(
+def test_long_take_goes_in_blocks(
     process: MiniatureProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(joined_takes, "BLOCK_SAMPLES", 1_000)
     make_job(segments=1, format="flac")
-    render_all([0.4])
+    render_all(0.4)
     assert assemble(process).duration_seconds == pytest.approx(0.8)
 
 
 def short_jobs(count: int, **fields: Any) -> list[RenderJob]:
     voice = make_voice()
     jobs = [make_job(segments=1, format="wav", voice=voice, **fields) for _ in range(count)]
-    render_all([0.1] * count)
+    render_all(*[0.1] * count)
     return jobs
 
 
@@ -233,9 +204,7 @@ def commits(queries: CaptureQueriesContext) -> int:
     return sum(one["sql"] == "COMMIT" for one in queries.captured_queries)
 
 
-def test_short_files_are_made_together_with_few_queries_and_one_commit(
-    process: MiniatureProcess,
-) -> None:
+def test_short_files_are_made_with_few_queries_and_one_commit(process: MiniatureProcess) -> None:
     jobs = short_jobs(16, priority=RenderJob.Priority.BULK)
     with CaptureQueriesContext(connection) as queries:
         assert take_exports(process) == 16
@@ -250,17 +219,14 @@ def test_damaged_take_or_lost_claim_holds_up_no_other_file_of_its_run(
     process: MiniatureProcess, settings: Settings
 ) -> None:
     jobs = short_jobs(4, priority=RenderJob.Priority.BULK)
-    lost = save_take("ff" * 32, rendered(0.3))
+    lost = take_of(0.3)
     Segment.objects.filter(job=jobs[1]).update(take=lost)
     default_storage.delete(lost.audio_key)
     take_exports(process)
     Export.objects.filter(job=jobs[0]).update(claim_token=uuid.uuid4())
-
     process.run_all()
-
-    files = [path for path in (settings.STORAGE_DIR / "exports").rglob("*") if path.is_file()]
     assert ends_of(jobs) == ["running", "running", "succeeded", "succeeded"]
-    assert len(files) == 2
+    assert len(files_in(settings)) == 2
     assert Segment.objects.get(job=jobs[1]).status == Segment.Status.QUEUED
 
 
@@ -319,12 +285,10 @@ def test_bulk_file_waits_until_what_is_urgent_has_ended(
     urgent = process.held.add(Kind.SEGMENT, 1, uuid.uuid4(), priority=0)
     bulk = process.held.add(Kind.EXPORT, uuid.uuid4(), uuid.uuid4(), priority=10)
     waiting = threading.Thread(target=assemble_module.let_urgent_pass, args=(process, bulk))
-
     waiting.start()
     assert waiting.is_alive()
     process.held.drop(urgent)
     waiting.join(WAIT_SECONDS)
-
     assert not waiting.is_alive()
 
 
@@ -333,10 +297,8 @@ def test_many_jobs_that_end_together_get_their_files_with_one_commit() -> None:
     for _ in range(8):
         make_job(segments=1, voice=voice)
     claims = claim_segments(worker="gpu", limit=8, codec_fingerprint=CODEC_FINGERPRINT)
-    take = save_take("aa" * 32, rendered(0.1))
-
+    take = take_of(0.1)
     with CaptureQueriesContext(connection) as queries:
         finish_segments([(claim, take) for claim in claims])
-
     assert Export.objects.filter(status="queued").exclude(sent_at=None).count() == 8
     assert commits(queries) == 1

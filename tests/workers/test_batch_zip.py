@@ -14,17 +14,18 @@ import pytest
 from django.core.files.storage import default_storage
 from django.utils import timezone
 
-from synth.batches.entries import entries_of_list
-from synth.batches.texts import BatchOptions, submit_batch
+from synth.api.batches.entries import entries_of_list
+from synth.api.batches.texts import BatchOptions, submit_batch
+from synth.jobs.submit import Sender
 from synth.models import Batch, Export, RenderJob, Segment
 from synth.transitions.batches import cancel_batch, retry_batch, settle_stalled_batches
 from synth.transitions.claims import claim_segments
 from synth.transitions.segments import fail_segment
-from tests.factories import CODEC_FINGERPRINT, finish_segment, make_voice
+from tests.factories import CODEC_FINGERPRINT, finish_segment, make_batch, make_voice
 from tests.workers.conftest import MiniatureProcess
-from tests.workers.pairs import Pair, new_voice, wait_encoded, wait_for
-from tests.workers.rendering.takes_support import save_take
-from tests.workers.test_assemble import rendered
+from tests.workers.pairs import Pair, wait_for
+from tests.workers.test_assemble import take_of
+from workers.assemble import zip_batch
 from workers.process.claiming import take_exports
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -34,7 +35,7 @@ def make(items: list[dict[str, Any]], *, skip_bad: bool = False, voice: str = ""
     name = voice or make_voice().name
     entries = entries_of_list(items, max_items=1000)
     options = BatchOptions(defaults={"voice": name, "format": "wav"})
-    return submit_batch(entries, options, owner=None, skip_bad=skip_bad)[0]
+    return submit_batch(entries, options, Sender(None), skip_bad=skip_bad)[0]
 
 
 def render(*, bad: str = "") -> None:
@@ -43,8 +44,7 @@ def render(*, bad: str = "") -> None:
         if Segment.objects.get(pk=claim.pk).text == bad:
             fail_segment(claim, code="bad", message="It is bad.")
         else:
-            key = hashlib.sha256(str(claim.pk).encode()).hexdigest()
-            finish_segment(claim, save_take(key, rendered(claim.pk % 7 / 10)))
+            finish_segment(claim, take_of(claim.pk % 7 / 10))
 
 
 def make_files(process: MiniatureProcess) -> None:
@@ -54,42 +54,33 @@ def make_files(process: MiniatureProcess) -> None:
 
 
 def zip_of(batch: Batch) -> zipfile.ZipFile:
+    batch.refresh_from_db()
     export = Export.objects.get(batch=batch)
     return zipfile.ZipFile(io.BytesIO(Path(default_storage.path(export.key)).read_bytes()))
 
 
-def test_zip_has_every_file_under_its_name_and_a_manifest_that_holds(
-    process: MiniatureProcess,
-) -> None:
-    batch = make(
-        [
-            {"custom_id": "a/b", "text": "One.", "format": "flac"},
-            {"custom_id": "A_b", "text": "Two."},
-            {"custom_id": "=cmd", "text": "Three."},
-            {"text": ""},
-        ],
-        skip_bad=True,
-    )
+def test_zip_has_every_file_by_its_name_and_a_manifest(process: MiniatureProcess) -> None:
+    ids = {"a/b": {"text": "One.", "format": "flac"}, "A_b": {"text": "Two."}}
+    ids["=cmd"] = {"text": "Three."}
+    items = [{"custom_id": custom_id, **item} for custom_id, item in ids.items()]
+    batch = make([*items, {"text": ""}], skip_bad=True)
     render(bad="Three.")
-
     make_files(process)
 
-    batch.refresh_from_db()
     archive = zip_of(batch)
     assert batch.status == RenderJob.Status.PARTIAL
     assert archive.testzip() is None
     assert archive.namelist() == ["a_b.flac", "A_b.wav", "manifest.json", "manifest.csv"]
     answer = json.loads(archive.read("manifest.json"))["items"]
-    assert [item["custom_id"] for item in answer] == ["a/b", "A_b", "=cmd", "item-00004"]
-    assert [item["status"] for item in answer] == ["succeeded", "succeeded", "failed", "failed"]
-    assert [item["file"] for item in answer] == ["a_b.flac", "A_b.wav", None, None]
+    assert [(item["custom_id"], item["status"], item["file"]) for item in answer] == [
+        ("a/b", "succeeded", "a_b.flac"), ("A_b", "succeeded", "A_b.wav"),
+        ("=cmd", "failed", None), ("item-00004", "failed", None),
+    ]  # fmt: skip
     assert answer[2]["error"] == {"code": "bad", "message": "It is bad."}
     for item in answer[:2]:
         content = archive.read(item["file"])
-        assert (item["sha256"], item["bytes"]) == (
-            hashlib.sha256(content).hexdigest(),
-            len(content),
-        )
+        digest = hashlib.sha256(content).hexdigest()
+        assert (item["sha256"], item["bytes"]) == (digest, len(content))
     rows = list(csv.DictReader(io.StringIO(archive.read("manifest.csv").decode())))
     assert [row["custom_id"] for row in rows] == ["a/b", "A_b", "'=cmd", "item-00004"]
     assert rows[3]["error_code"] == "text_empty"
@@ -98,20 +89,29 @@ def test_zip_has_every_file_under_its_name_and_a_manifest_that_holds(
     )
 
 
+def test_zip_of_a_batch_without_items_has_manifests_without_rows(tmp_path: Path) -> None:
+    batch = make_batch(items=0)
+
+    made = zip_batch(tmp_path / "batch.zip", batch, is_unwanted=lambda: False)
+
+    with zipfile.ZipFile(tmp_path / "batch.zip") as archive:
+        assert archive.namelist() == ["manifest.json", "manifest.csv"]
+        assert json.loads(archive.read("manifest.json"))["items"] == []
+        assert archive.read("manifest.csv").decode() == (
+            "custom_id,job,status,file,seconds,bytes,sha256,error_code,error_message\r\n"
+        )
+    assert made.duration_seconds == 0
+
+
 @pytest.mark.parametrize("damage", ["missing", "cut"])
-def test_lost_file_of_an_item_is_made_again_before_the_zip(
-    process: MiniatureProcess, damage: str
-) -> None:
+def test_lost_file_of_an_item_is_made_anew_first(process: MiniatureProcess, damage: str) -> None:
     batch = make([{"text": "One."}, {"text": "Two."}])
     render()
     assert take_exports(process) == 2
     process.run_all()
     path = Path(default_storage.path(Export.objects.filter(format="wav").first().key))  # type: ignore[union-attr]
     path.unlink() if damage == "missing" else path.write_bytes(b"RIFF")
-
     make_files(process)
-
-    batch.refresh_from_db()
     archive = zip_of(batch)
     assert batch.status == RenderJob.Status.SUCCEEDED
     answer = json.loads(archive.read("manifest.json"))["items"]
@@ -136,10 +136,8 @@ def test_batch_cancelled_while_its_zip_is_made_gets_none(process: MiniatureProce
     assert take_exports(process) == 1
     process.run_all()
     assert take_exports(process) == 1
-
     cancel_batch(batch.pk)
     process.run_all()
-
     batch.refresh_from_db()
     assert batch.status == RenderJob.Status.CANCELLED
     assert not Export.objects.filter(batch=batch).exists()
@@ -160,10 +158,7 @@ def test_sweep_finds_a_batch_whose_last_count_was_lost(
         assert take_exports(process) == 1
         process.run_all()
     assert not Export.objects.filter(batch=batch).exists()
-
-    assert settle_stalled_batches() == 1
-    assert settle_stalled_batches() == 0
-
+    assert [settle_stalled_batches() for _ in range(2)] == [1, 0]
     make_files(process)
     batch.refresh_from_db()
     assert batch.status == RenderJob.Status.SUCCEEDED
@@ -180,9 +175,7 @@ def test_sweep_goes_on_with_a_cancel_that_was_broken_off() -> None:
 
 @pytest.mark.thorough
 def test_worker_killed_in_the_middle_of_a_batch_costs_nothing_but_time(pair: Pair) -> None:
-    first = pair.start_worker("w1").wait_ready()
-    voice = new_voice()
-    wait_encoded(voice)
+    first, voice = pair.start_with_voice("w1")
     items = [{"custom_id": f"c{number}", "text": f"Ox {number}."} for number in range(6)]
     batch = make([*items, {"text": ""}], skip_bad=True, voice=voice.name)
     held = Segment.objects.filter(status=Segment.Status.CLAIMED)

@@ -50,12 +50,17 @@ def later(**time: float) -> dt.datetime:
     return leases.database_now() + dt.timedelta(**time)
 
 
+def deleted(**time: float) -> int:
+    """Return how many objects a walk removes after this time."""
+    return orphans.delete_orphans(within_seconds=60, now=later(**time))
+
+
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: str(key).split("/")[0])
 def test_object_that_no_row_names_goes_after_a_day(key: str) -> None:
     path = store(key)
-    assert orphans.delete_orphans(within_seconds=60, now=later(hours=23)) == 0
+    assert deleted(hours=23) == 0
     SweepTurn.objects.all().delete()
-    assert orphans.delete_orphans(within_seconds=60, now=later(hours=25)) == 1
+    assert deleted(hours=25) == 1
     assert not path.exists()
 
 
@@ -66,7 +71,7 @@ def test_object_that_a_row_names_stays_whatever_its_age() -> None:
     job = make_ended_job()
     BookFile.objects.create(job=job, kind="m4b", options_digest="x", key=KEYS[3])
     make_take(audio_key=KEYS[4])
-    assert orphans.delete_orphans(within_seconds=60, now=later(days=900)) == 0
+    assert deleted(days=900) == 0
     assert all(path.exists() for path in paths)
 
 
@@ -85,7 +90,7 @@ def test_object_that_a_row_names_stays_whatever_its_age() -> None:
 )
 def test_what_is_not_ours_is_never_touched(key: str) -> None:
     path = store(key)
-    assert orphans.delete_orphans(within_seconds=60, now=later(days=900)) == 0
+    assert deleted(days=900) == 0
     assert path.exists()
 
 
@@ -95,16 +100,14 @@ def test_nothing_goes_from_before_the_database_or_where_the_setting_is_off(
     """A service that was started on an empty database must not empty the storage."""
     path = store(KEYS[4])
     settings.ORPHAN_HOURS = 0
-    assert orphans.delete_orphans(within_seconds=60, now=later(days=900)) == 0
+    assert deleted(days=900) == 0
     settings.ORPHAN_HOURS = 24
     monkeypatch.setattr(orphans, "database_made_at", lambda: later(hours=1))
-    assert orphans.delete_orphans(within_seconds=60, now=later(days=900)) == 0
+    assert deleted(days=900) == 0
     assert path.exists()
 
 
-def test_row_that_is_written_while_the_walk_runs_keeps_its_object(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_row_written_while_the_walk_runs_keeps_its_object(monkeypatch: pytest.MonkeyPatch) -> None:
     path = store(KEYS[3])
     listed = orphans._keys
 
@@ -116,7 +119,7 @@ def test_row_that_is_written_while_the_walk_runs_keeps_its_object(
 
     monkeypatch.setattr(orphans, "_keys", and_then_published)
 
-    assert orphans.delete_orphans(within_seconds=60, now=later(days=2)) == 0
+    assert deleted(days=2) == 0
     assert path.exists()
 
 
@@ -133,16 +136,12 @@ def test_walk_goes_on_where_it_was_broken_off_and_sees_all_of_it_once_a_day() ->
         orphans.delete_orphans(within_seconds=0.0)
         rounds += 1
     turns = dict(SweepTurn.objects.values_list("name", "next_at"))
-
     orphans.delete_orphans(within_seconds=60)
-
     assert rounds == len(shards)
     assert dict(SweepTurn.objects.values_list("name", "next_at")) == turns
 
 
-def test_folder_that_cannot_be_read_keeps_no_other_one_waiting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_folder_that_cannot_be_read_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     path = store(KEYS[4])
     listdir = default_storage.listdir
 
@@ -153,12 +152,12 @@ def test_folder_that_cannot_be_read_keeps_no_other_one_waiting(
 
     monkeypatch.setattr(default_storage._wrapped, "listdir", refusing)  # type: ignore[attr-defined]
 
-    assert orphans.delete_orphans(within_seconds=60, now=later(days=2)) == 1
+    assert deleted(days=2) == 1
     assert not path.exists()
 
 
 def test_crowded_folder_is_seen_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(orphans, "MOST_FOLDERS", 2)
+    monkeypatch.setattr("ttsweb.storage.MOST_FOLDERS", 2)
     for number in range(5):
         store(f"exports/{number:064x}/{HEX}.wav")
     shard = orphans.Shard("exports", "0")
@@ -167,20 +166,11 @@ def test_crowded_folder_is_seen_in_parts(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_every_column_that_names_objects_is_asked() -> None:
     columns = {f"{model.__name__}.{column}" for model, column in orphans.key_columns()}
-
     assert columns >= {
-        "BookFile.key",
-        "BookSource.book_key",
-        "BookSource.cover_key",
-        "BookSource.object_key",
-        "ClipCodes.key",
-        "Export.key",
-        "LiveChunk.key",
-        "StoredClip.original_key",
-        "StoredClip.used_key",
-        "Take.audio_key",
-        "Take.codes_key",
-    }
+        "BookFile.key", "BookSource.book_key", "BookSource.cover_key", "BookSource.object_key",
+        "ClipCodes.key", "Export.key", "LiveChunk.key", "StoredClip.original_key",
+        "StoredClip.used_key", "Take.audio_key", "Take.codes_key",
+    }  # fmt: skip
 
 
 def test_objects_of_a_job_whose_deletion_was_killed_go_with_the_round_of_the_sweep(
@@ -194,34 +184,24 @@ def test_objects_of_a_job_whose_deletion_was_killed_go_with_the_round_of_the_swe
     assert not default_storage.exists(KEYS[4])
 
 
-@pytest.mark.parametrize("delete", [False, True])
-def test_command_tells_and_deletes_only_when_asked(
-    delete: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def run(*options: str) -> str:
+    output = io.StringIO()
+    call_command("orphans", *options, stdout=output)
+    return output.getvalue()
+
+
+def test_command_tells_and_deletes_only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     moment = later(days=2)
     monkeypatch.setattr(leases, "database_now", lambda: moment)
     paths = [store(key) for key in KEYS]
     named = make_ended_job()
-    output = io.StringIO()
-
-    call_command("orphans", *(["--delete"] if delete else []), "--json", stdout=output)
-
-    answer = json.loads(output.getvalue())
-    assert sorted(one["key"] for one in answer["objects"]) == sorted(KEYS)
-    assert (answer["bytes"], answer["deleted"]) == (5 * len(KEYS), delete)
-    assert [path.exists() for path in paths] == [not delete] * len(KEYS)
+    *lines, last = run().splitlines()
+    assert sorted(lines) == [f"{key}  5" for key in KEYS]
+    assert last == "5 objects, 25 bytes found; --delete removes them"
+    for options in ([], ["--delete"]):
+        assert all(path.exists() for path in paths)
+        answer = json.loads(run(*options, "--json"))
+        assert sorted(one["key"] for one in answer["objects"]) == KEYS, options
+        assert (answer["bytes"], answer["deleted"]) == (25, bool(options)), options
+    assert not any(path.exists() for path in paths)
     assert default_storage.exists(Export.objects.get(job=named).key)
-
-
-def test_command_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    moment = later(days=2)
-    monkeypatch.setattr(leases, "database_now", lambda: moment)
-    store(KEYS[3])
-    output = io.StringIO()
-
-    call_command("orphans", stdout=output)
-
-    assert output.getvalue().splitlines() == [
-        f"{KEYS[3]}  5",
-        "1 object, 5 bytes found; --delete removes them",
-    ]

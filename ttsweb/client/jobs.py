@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack, cast
 
-from ttsweb.client.http import Http, NotFoundError, VoiceFailedError, read_json
+from ttsweb.client.http import ClientError, Http, NotFoundError, VoiceFailedError, read_json
 from ttsweb.client.resource import (
     FileResource,
     OnBytes,
@@ -18,6 +18,7 @@ from ttsweb.client.resource import (
     is_id,
     path_of,
     speakers,
+    wait_for,
 )
 from ttsweb.client.types import (
     VOICE_FINAL,
@@ -89,6 +90,32 @@ class Voices(Resource[Voice]):
         }
         found = self._read("POST", "/api/v1/voices", data=data, files=files, repeatable=False)
         return cast("Voice", found)
+
+    def propose_transcript(
+        self, file: Path | str, *, language: str = "", timeout: float | None = None
+    ) -> str:
+        """Return what the server's transcriber hears in a clip, for a person to correct.
+
+        Raises:
+            ConflictError: transcriber_missing, the server has none.
+            ClientError: what the transcriber could not hear, by code and sentence.
+            WaitTimeoutError: it had heard nothing after `timeout` seconds.
+            OSError: the file cannot be read.
+        """
+        files, data = {"audio": file_part(file)}, {"language": language}
+        made = self._read("POST", "/api/v1/transcripts", data=data, files=files, repeatable=False)
+        place = f"/api/v1/transcripts/{made['id']}"
+        heard: dict[str, Any] = wait_for(
+            lambda _: cast("dict[str, Any]", self._read("GET", place)),
+            lambda row: row["finished_at"] is not None,
+            "the transcript",
+            timeout,
+            None,
+            self._http.sleep,
+        )
+        if heard["status"] != "done":
+            raise ClientError(heard["error_code"], heard["error_message"])
+        return str(heard["text"])
 
     def export(self, voice_id: str, target: Path, *, on_bytes: OnBytes | None = None) -> Path:
         """Write a voice as one archive, with its clips, transcripts, codes and consent.

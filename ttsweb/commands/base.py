@@ -164,37 +164,49 @@ class _Version(Action):
         parser.exit()
 
 
+Argument = tuple[tuple[str, ...], dict[str, Any]]
+
+
+def argument(*names: str, **options: Any) -> Argument:
+    """Return what a parser's `add_argument` takes."""
+    return names, options
+
+
+def switch(name: str, help_text: str, **options: Any) -> Argument:
+    return argument(name, action="store_true", help=help_text, **options)
+
+
+JSON = switch("--json", "print one JSON object")
 # What every command of Django takes, in the same words.
-_COMMON: dict[str, dict[str, Any]] = {
-    "--version": {
-        "action": _Version,
-        "nargs": 0,
-        "dest": SUPPRESS,
-        "help": "Show program's version number and exit.",
-    },
-    "--verbosity": {
-        "default": 1,
-        "type": int,
-        "choices": [0, 1, 2, 3],
-        "help": "Verbosity level; 0=minimal output, 1=normal output, 2=verbose output, "
+_COMMON: tuple[Argument, ...] = (
+    argument(
+        "--version",
+        action=_Version,
+        nargs=0,
+        dest=SUPPRESS,
+        help="Show program's version number and exit.",
+    ),
+    argument(
+        "-v",
+        "--verbosity",
+        default=1,
+        type=int,
+        choices=[0, 1, 2, 3],
+        help="Verbosity level; 0=minimal output, 1=normal output, 2=verbose output, "
         "3=very verbose output",
-    },
-    "--settings": {
-        "help": 'The Python path to a settings module, e.g. "myproject.settings.main". If this '
-        "isn't provided, the DJANGO_SETTINGS_MODULE environment variable will be used."
-    },
-    "--pythonpath": {"help": "A directory to add to the Python path."},
-    "--traceback": {
-        "action": "store_true",
-        "help": "Display a full stack trace on CommandError exceptions.",
-    },
-    "--no-color": {"action": "store_true", "help": "Don't colorize the command output."},
-    "--force-color": {
-        "action": "store_true",
-        "help": "Force colorization of the command output.",
-    },
-    "--skip-checks": {"action": "store_true", "help": "Skip system checks."},
-}
+    ),
+    argument(
+        "--settings",
+        help='The Python path to a settings module, e.g. "myproject.settings.main". If this '
+        "isn't provided, the DJANGO_SETTINGS_MODULE environment variable will be used.",
+    ),
+    argument("--pythonpath", help="A directory to add to the Python path."),
+    switch("--traceback", "Display a full stack trace on CommandError exceptions."),
+    switch("--no-color", "Don't colorize the command output."),
+    switch("--force-color", "Force colorization of the command output."),
+)
+_SKIP_CHECKS = switch("--skip-checks", "Skip system checks.")  # where there are any
+_COMMON_NAMES = {names[-1] for names, _ in (*_COMMON, _SKIP_CHECKS)}
 
 
 class CommonLast(HelpFormatter):
@@ -202,7 +214,7 @@ class CommonLast(HelpFormatter):
 
     def _sorted(self, actions: Iterable[Action]) -> list[Action]:
         return sorted(
-            actions, key=lambda action: not _COMMON.keys().isdisjoint(action.option_strings)
+            actions, key=lambda action: not _COMMON_NAMES.isdisjoint(action.option_strings)
         )
 
     def add_usage(
@@ -215,7 +227,7 @@ class CommonLast(HelpFormatter):
 
 
 class BaseCommand:
-    """A command: subclasses declare `help` and arguments, and do the work in `handle`.
+    """A command: subclasses declare `help` and `arguments`, and do the work in `handle`.
 
     A module of a command imports at its top only what its arguments need: standard library and
     modules that load neither Django nor torch. What does the work is named by `work`.
@@ -227,6 +239,7 @@ class BaseCommand:
     """
 
     help = ""
+    arguments: Sequence[Argument] = ()
     work = ""
     needs_django = True
     requires_system_checks: Sequence[str] | str = "__all__"
@@ -241,6 +254,7 @@ class BaseCommand:
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the command's own arguments."""
+        add_all(parser, self.arguments)
 
     def handle(self, *args: Any, **options: Any) -> None:
         module, _, function = self.work.partition(":")
@@ -254,9 +268,7 @@ class BaseCommand:
             **{"formatter_class": CommonLast, **options},
         )
         has_checks = bool(self.needs_django and self.requires_system_checks)
-        for flag, more in _COMMON.items():
-            if has_checks or flag != "--skip-checks":
-                parser.add_argument(*(["-v"] if flag == "--verbosity" else []), flag, **more)
+        add_all(parser, (*_COMMON, _SKIP_CHECKS) if has_checks else _COMMON)
         self.add_arguments(parser)
         return parser
 
@@ -311,6 +323,12 @@ class BaseCommand:
         is_shown = hasattr(self.stderr, "isatty") and self.stderr.isatty()
         if (is_shown and os.environ.get("DJANGO_COLORS") != "nocolor") or is_forced:
             self.stderr.style = lambda text: f"{_RED}{text}{_PLAIN}"
+
+
+def add_all(parser: Any, arguments: Iterable[Argument]) -> None:
+    """Have a parser, or a group of its arguments, take these."""
+    for names, options in arguments:
+        parser.add_argument(*names, **options)
 
 
 def check_system(errors: Output) -> None:

@@ -21,8 +21,7 @@ from synth.books.rules import (
 from synth.contract import SEED, Limits
 from synth.jobs.options import OPTIONS, Option, Value
 from synth.text.pauses import BOOK_PAUSE_NAMES
-from ttsweb.commands.base import UsageError
-from ttsweb.commands.noun_command import argument
+from ttsweb.commands.base import UsageError, add_all, argument, switch
 from ttsweb.commands.terminal import one_line
 
 _VOICE = re.compile(r"([0-9]{1,4})=(.+)", re.DOTALL)
@@ -144,20 +143,19 @@ def add_casting_arguments(parser: ArgumentParser) -> None:
         metavar="NAME",
         help="voice of dialogue in prose; dialogue is found by quotation marks and dashes",
     )
-    for flag, metavar, help_text in (
-        (
-            "--character",
-            "NAME=VOICE",
-            "voice of a character in a play, or of the text's <|speaker:NAME|>; once for each",
-        ),
-        (
-            "--language-voice",
-            "TAG=VOICE",
-            "voice of the paragraphs in a language, such as fr=Colette; once for each language",
-        ),
-    ):
-        more: dict[str, Any] = {"type": named_voice, "metavar": metavar, "help": help_text}
-        group.add_argument(flag, action="append", default=[], **more)
+    several: dict[str, Any] = {"action": "append", "default": [], "type": named_voice}
+    group.add_argument(
+        "--character",
+        metavar="NAME=VOICE",
+        help="voice of a character in a play, or of the text's <|speaker:NAME|>; once for each",
+        **several,
+    )
+    group.add_argument(
+        "--language-voice",
+        metavar="TAG=VOICE",
+        help="voice of the paragraphs in a language, such as fr=Colette; once for each language",
+        **several,
+    )
     for place in ("opening", "closing"):
         group.add_argument(
             f"--{place}-credits",
@@ -222,27 +220,20 @@ def add_plan_arguments(parser: ArgumentParser) -> None:
     plan = parser.add_argument_group(
         "the plan of a book, which is made on this machine without a server"
     )
-    plan.add_argument(
-        "--plan",
-        action="store_true",
-        help="print chapters, and what is spoken or skipped and why; render nothing",
-    )
-    for name, choices in PLAN_RULES.items():
-        flag = f"--plan-{name.replace('_', '-')}"
-        plan.add_argument(
-            flag,
+    printing = "print chapters, and what is spoken or skipped and why; render nothing"
+    usual = f"{CHARS_PER_SECOND:g} if left out"
+    rate = f"with --plan, characters that the voice speaks per second; {usual}"
+    rules = (
+        argument(
+            f"--plan-{name.replace('_', '-')}",
             choices=[str(one) for one in choices],
             help=f"with --plan; {getattr(Rules(), name)} if left out",
         )
-    plan.add_argument(
-        "--chars-per-second",
-        type=float,
-        metavar="N",
-        help=f"with --plan, characters that the voice speaks per second; {CHARS_PER_SECOND:g} if "
-        "left out",
+        for name, choices in PLAN_RULES.items()
     )
-    for names, options in SWITCHES:
-        parser.add_argument(*names, **options)
+    pace = argument("--chars-per-second", type=float, metavar="N", help=rate)
+    add_all(plan, (switch("--plan", printing), *rules, pace))
+    add_all(parser, SWITCHES)
 
 
 MOST_ROWS = 8  # of each reason that a person is shown

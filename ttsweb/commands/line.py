@@ -16,7 +16,7 @@ from ttsweb.configuration.library import INSTALLED_APPS
 
 FOLDER = "management/commands"
 # The commands of the folder `lab`, which an installed package does not have.
-LAB_COMMANDS = ("bench", "eval-demo", "train-demo", "verify-golden")
+LAB_COMMANDS = ("bench", "eval-demo", "fuzz", "torture", "train-demo", "verify-golden")
 
 
 def run(argv: list[str]) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ttsweb.client import Client
 from ttsweb.client.http import WAIT_RETRIES
+from ttsweb.commands.base import JSON, Argument, add_all
+from ttsweb.commands.base import argument as argument
+from ttsweb.commands.base import switch as switch
 from ttsweb.commands.remote_command import RemoteCommand
 from ttsweb.commands.terminal import BatchBar, BookBars, one_line, table
 
@@ -19,21 +23,15 @@ _WIDTH = 200  # of a value that `show` prints
 Row = Mapping[str, Any]
 # What is printed of a row, by the name it is printed under: its field, or a function of the row.
 Cells = Mapping[str, str | Callable[[Any], object]]
-Argument = tuple[tuple[str, ...], dict[str, Any]]
 Action = tuple[str, Sequence[Argument]]
 Actions = Mapping[str, Action]
-
-
-def argument(*names: str, **options: Any) -> Argument:
-    return names, options
 
 
 def action(help_text: str, *arguments: Argument) -> Action:
     return help_text, arguments
 
 
-def follow(help_text: str) -> Argument:
-    return argument("--follow", action="store_true", help=help_text)
+follow = partial(switch, "--follow")
 
 
 def each(help_text: str) -> Action:
@@ -56,7 +54,6 @@ ID = argument("id")
 STATUS = argument("--status", help="one or more statuses, separated by commas")
 LIMIT = argument("--limit", type=count, default=LISTED, help=f"how many at most ({LISTED})")
 OUT = argument("-o", "--output", "--out", dest="out", type=Path)
-JSON = argument("--json", action="store_true", help="print one JSON object")
 
 
 class NounCommand(RemoteCommand):
@@ -85,16 +82,13 @@ class NounCommand(RemoteCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parsers = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
         for name, (help_text, arguments) in self.actions.items():
-            of_action = parsers.add_parser(name, help=help_text)
-            for names, options in (*arguments, JSON):
-                of_action.add_argument(*names, **options)
+            add_all(parsers.add_parser(name, help=help_text), (*arguments, JSON))
 
     def run(self, client: Client, chosen: Namespace) -> None:
         getattr(self, f"do_{chosen.action}", self.do_each)(client, chosen)
 
     def do_ls(self, client: Client, chosen: Namespace) -> None:
-        given = {name: getattr(chosen, name) for name in self.filters}
-        rows = self._resource(client).list(**given)
+        rows = self._resource(client).list(**{name: getattr(chosen, name) for name in self.filters})
         self.print_rows(self.noun, islice(rows, getattr(chosen, "limit", None)), chosen)
 
     def do_show(self, client: Client, chosen: Namespace) -> None:

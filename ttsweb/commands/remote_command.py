@@ -259,14 +259,14 @@ def reporting_remote_errors(stdout: Output, *, as_json: bool) -> Iterator[None]:
         try:
             yield
         except ClientError as error:
-            raise StepError(error.code, _sentence(error)) from error
+            raise StepError(error.code, sentence_of(error)) from error
         except OSError as error:
             reason = error.strerror or str(error)
             where = f"{error.filename}: " if error.filename else ""
             raise StepError("file_error", f"{where}{reason}.") from error
 
 
-def _sentence(error: ClientError) -> str:
+def sentence_of(error: ClientError) -> str:
     """Return what to do about an error, in the words of who sits at the command line."""
     if isinstance(error, ServerUnreachableError):
         if settings.SERVER_URL:
@@ -355,8 +355,7 @@ class RemoteSay(RemoteCommand):
 
     def run(self, client: Client, chosen: Namespace) -> None:
         started = time.monotonic()
-        made_format = chosen.format or format_of(chosen.output)
-        text = sys.stdin.read() if chosen.text == "-" else chosen.text
+        text, made_format = asked_of(chosen)
 
         def keep(job: Job) -> None:
             self.followed.append(Followed(chosen.output.name, job, chosen.output))
@@ -367,17 +366,30 @@ class RemoteSay(RemoteCommand):
         self.follow(client)
         if item.error is not None:
             raise StepError(*item.error)
-        path = item.target.resolve()
-        if not chosen.json:
-            self.stdout.write(f"{path}  ({item.job['audio_seconds']:.1f} s of audio)")
-            return
-        answer = {
-            "audio_path": str(path),
-            "audio_seconds": round(item.job["audio_seconds"], 3),
-            "wall_seconds": round(time.monotonic() - started, 3),
-            "job": item.job["id"],
-        }
-        self.tell(answer)
+        tell_spoken(self, chosen, started, item.job["audio_seconds"], item.job["id"])
+
+
+def asked_of(chosen: Namespace) -> tuple[str, str]:
+    """Return the text to speak and the format of its file; raises as `format_of`."""
+    made_format = chosen.format or format_of(chosen.output)
+    return sys.stdin.read() if chosen.text == "-" else chosen.text, made_format
+
+
+def tell_spoken(
+    command: BaseCommand, chosen: Namespace, started: float, seconds: float, job_id: str
+) -> None:
+    """Say where a spoken text is, and how long it took since `started` (time.monotonic)."""
+    path = chosen.output.resolve()
+    if not chosen.json:
+        command.stdout.write(f"{path}  ({seconds:.1f} s of audio)")
+        return
+    answer = {
+        "audio_path": str(path),
+        "audio_seconds": round(seconds, 3),
+        "wall_seconds": round(time.monotonic() - started, 3),
+        "job": job_id,
+    }
+    command.stdout.write(json.dumps(answer))
 
 
 def format_of(path: Path) -> str:

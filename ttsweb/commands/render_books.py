@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-import shutil
 import sys
 import tempfile
 import zipfile
@@ -14,12 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ttsweb.client import ApiError, Client, ClientError
+from ttsweb.client import ApiError, Client, ClientError, ServerUnreachableError
 from ttsweb.client.book_types import BookBatch, BookBatchEntry
 from ttsweb.client.http import WAIT_RETRIES
-from ttsweb.commands.base import StepError, UsageError
+from ttsweb.commands.base import StepError, UsageError, add_all, argument
 from ttsweb.commands.job_arguments import casting_options_of, options_of, speakers_of
-from ttsweb.commands.noun_command import argument
 from ttsweb.commands.remote_command import RemoteCommand
 from ttsweb.commands.terminal import BookBatchBars, describe_batch
 from ttsweb.refusals import SubmitRejectedError
@@ -39,22 +37,21 @@ BOOK_SUFFIXES = (".epub", ".docx", ".html", ".htm", ".xhtml", ".pdf", ".txt", ".
 
 
 def add_batch_arguments(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("many books at once: a folder, or a manifest")
-    group.add_argument(
+    manifest = argument(
         "--manifest",
         type=Path,
         metavar="FILE",
         help="CSV with a header (file, voice, title and so on) or JSONL; paths are relative to it",
     )
-    group.add_argument(
+    sample = argument(
         "--sample",
         choices=("none", "first", "hold"),
         default="none",
         help="first: render one chapter of every book first; hold: render the rest only after "
         "approval",
     )
-    names, options = LAYOUT
-    group.add_argument(*names, **options)
+    group = parser.add_argument_group("many books at once: a folder, or a manifest")
+    add_all(group, (manifest, sample, LAYOUT))
 
 
 def is_batch(chosen: Namespace) -> bool:
@@ -210,7 +207,7 @@ def _names(source: Path, entries: list[dict[str, Any]] | Path) -> list[str]:
     if not isinstance(entries, Path):
         return [one["file"] for one in entries]
     # Of the server's own code, so that both read a manifest alike.
-    from synth.batches.entries import read_manifest
+    from synth.api.batches.entries import read_manifest
 
     try:
         found = read_manifest(source.read_bytes(), most=100_000)
@@ -255,9 +252,9 @@ def _fetch_new(client: Client, batch: BookBatch, files: BatchFiles, errors: dict
             continue
         try:
             files.fetch(entry)
+        except ServerUnreachableError:
+            raise
         except ClientError as error:
-            if error.code == "server_unreachable":
-                raise
             errors[entry["file"]] = f"{error.code}: {error}"
 
 
@@ -342,11 +339,7 @@ class BatchFiles:
             paths = [_place_of(member.filename) for member in members]
             for path in paths:
                 self._check_free(path, entry)
-            for member, path in zip(members, paths, strict=True):
-                target = scratch / path
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with opened.open(member) as source, target.open("wb") as file:
-                    shutil.copyfileobj(source, file, 1 << 20)
+            opened.extractall(scratch, members)
         for path in paths:
             (self._folder / path).parent.mkdir(parents=True, exist_ok=True)
             (scratch / path).replace(self._folder / path)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Self, TextIO
 
 from ttsweb.client import JOB_FINAL, Job
-from ttsweb.client.book_types import Book, BookBatch, BookBatchEntry, BookProgress
+from ttsweb.client.book_types import BatchProgress, Book, BookBatch, BookBatchEntry, BookProgress
 from ttsweb.client.types import Batch
 from ttsweb.counted import counted
 
@@ -226,9 +226,7 @@ class BookBars(Bars):
 
 
 def speed_of(progress: BookProgress, status: str) -> str:
-    text = [f"{progress['audio_seconds']:.0f} s of audio"]
-    if progress["real_time_factor"] is not None:
-        text.append(f"{progress['real_time_factor']:.1f}x real time")
+    text = [f"{progress['audio_seconds']:.0f} s of audio", *_factor(progress)]
     if progress["takes_reused"]:
         text.append(f"{progress['takes_reused']} reused")
     if progress["segments_failed"]:
@@ -236,6 +234,12 @@ def speed_of(progress: BookProgress, status: str) -> str:
     if status == "running":
         text.append(left_in_words(progress["eta_seconds"]))
     return ", ".join(text)
+
+
+def _factor(progress: BookProgress | BatchProgress) -> list[str]:
+    """Return how fast it goes in words; none where that is not known."""
+    factor = progress["real_time_factor"]
+    return [] if factor is None else [f"{factor:.1f}x real time"]
 
 
 class BatchBar(Bars):
@@ -298,9 +302,7 @@ def describe_batch(batch: BookBatch) -> str:
     text = [f"{progress['books_ended']}/{counted(progress['books_total'], 'book')}"]
     if batch["status"] not in ("running", "ended"):
         text.append(batch["status"].replace("_", " "))
-    text.append(f"{length(progress['audio_seconds'])} of audio")
-    if progress["real_time_factor"] is not None:
-        text.append(f"{progress['real_time_factor']:.1f}x real time")
+    text += [f"{length(progress['audio_seconds'])} of audio", *_factor(progress)]
     if progress["takes_reused"]:
         text.append(f"{counted(progress['takes_reused'], 'take')} reused")
     if batch["counts"]["failed"]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import SplitResult, parse_qs, parse_qsl, unquote, urlsplit
 
 import dj_database_url
 
-from ttsweb.configuration.env import SettingError
+from ttsweb.configuration.env import PROJECT_DIR, SettingError
 
 # WAL lets readers go on beside a writer; FULL because a 202 is a promise that outlives a power cut.
 _SQLITE_PRAGMAS = (
@@ -80,8 +84,84 @@ def database_settings(url: str | None, *, data_dir: Path) -> dict[str, Any]:
         return parsed
     parsed["CONN_MAX_AGE"] = 0
     parsed["CONN_HEALTH_CHECKS"] = True
-    parsed.setdefault("OPTIONS", {}).setdefault("connect_timeout", 5)
+    # What was sent and is not received, or a silence: a host that is gone sends no end of anything.
+    patience = {"connect_timeout": 5, "tcp_user_timeout": 30_000, "keepalives_idle": 15,
+                "keepalives_interval": 5, "keepalives_count": 3}  # fmt: skip
+    parsed["OPTIONS"] = patience | parsed.get("OPTIONS", {})
     return parsed
+
+
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
+_QUERY = ("endpoint", "region", "signed_urls")
+
+
+def storage_settings(value: str, *, data_dir: Path) -> tuple[Path | None, dict[str, Any]]:
+    """Return the storage's folder, if it is one, and the entry of Django's STORAGES.
+
+    Raises:
+        SettingError: the address of a bucket is wrong, or its packages are missing.
+    """
+    if "://" not in value:
+        if "\0" in value:
+            raise SettingError("TTS_STORAGE: expected a path")
+        folder = PROJECT_DIR / Path(value).expanduser() if value else data_dir / "storage"
+        backend = "ttsweb.storage.AtomicFileSystemStorage"
+        return folder, {"BACKEND": backend, "OPTIONS": {"location": folder}}
+    options = _bucket_options(value)
+    if find_spec("boto3") is None:
+        raise SettingError("TTS_STORAGE names a bucket, which needs a package: ./tts install s3")
+    return None, {"BACKEND": "ttsweb.s3.S3Storage", "OPTIONS": options}
+
+
+def _bucket_options(value: str) -> dict[str, Any]:
+    """Read s3://bucket/prefix?endpoint=...; the sentences never repeat what may be a secret."""
+    try:
+        parts = urlsplit(value)
+        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError:
+        raise SettingError("TTS_STORAGE: the address cannot be read") from None
+    if parts.scheme != "s3":
+        raise SettingError("TTS_STORAGE: expected a folder, or s3://bucket/prefix")
+    if "@" in parts.netloc:
+        raise SettingError(
+            "TTS_STORAGE: credentials do not belong into the address; set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY"
+        )
+    if not _BUCKET.fullmatch(parts.netloc):
+        raise SettingError(f"TTS_STORAGE: {parts.netloc!r} is not the name of a bucket")
+    if parts.fragment:
+        raise SettingError("TTS_STORAGE: `#` has no meaning in the address; write %23")
+    steps = parts.path.strip("/").split("/") if parts.path.strip("/") else []
+    if any(step in ("", ".", "..") for step in steps):
+        raise SettingError("TTS_STORAGE: the prefix has an empty part, `.` or `..`")
+    query = dict(pairs)
+    if unknown := sorted(query.keys() - set(_QUERY)):
+        known = ", ".join(_QUERY)
+        raise SettingError(f"TTS_STORAGE: {unknown[0]!r} is unknown; the address takes {known}")
+    if len(query) < len(pairs) or "" in query.values():
+        raise SettingError("TTS_STORAGE: each name behind `?` stands once and has a value")
+    if query.get("signed_urls", "true") not in ("true", "false"):
+        raise SettingError("TTS_STORAGE: signed_urls is true or false")
+    if (endpoint := query.get("endpoint")) is not None:
+        _check_endpoint(endpoint)
+    return {
+        "bucket": parts.netloc,
+        "prefix": "".join(f"{step}/" for step in steps),
+        "endpoint": endpoint,
+        "region": query.get("region"),
+        "signed_urls": query.get("signed_urls") == "true",
+    }
+
+
+def _check_endpoint(endpoint: str) -> None:
+    try:
+        parts = urlsplit(endpoint)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname)
+        is_good = is_good and (parts.port or 1) > 0 and "@" not in parts.netloc
+    except ValueError:
+        is_good = False
+    if not is_good or parts.path.strip("/") or parts.query or parts.fragment:
+        raise SettingError("TTS_STORAGE: endpoint is an address such as https://host:port")
 
 
 def broker_settings(redis_url: str | None, *, data_dir: Path) -> dict[str, Any]:
@@ -116,10 +196,18 @@ def logging_settings(*, form: str) -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"line": {"()": "ttsweb.log_format.LineFormatter", "form": form}},
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+        "filters": {"routes": {"()": "ttsweb.log_format.RouteFilter"}},
+        "handlers": {
+            "stderr": {
+                "class": "logging.StreamHandler",
+                "formatter": "line",
+                "filters": ["routes"],
+            }
+        },
         "root": {"handlers": ["stderr"], "level": "INFO"},
         "loggers": {
             "httpx": {"level": "WARNING"},
+            "botocore": {"level": "WARNING"},
             "kombu": {"level": "WARNING"},
             "amqp": {"level": "WARNING"},
             # Two lines a message, which say less than ours.
@@ -139,34 +227,171 @@ def trusted_origins(hosts: Sequence[str]) -> list[str]:
     return [f"https://{host.removeprefix('.')}" for host in named] + below
 
 
+# The transcribers that have a name of their own, with their factories.
+TRANSCRIBERS = {"pocketsphinx": "workers.rendering.pocketsphinx:PocketSphinx"}
+
+
 def transcriber_name(name: str) -> str:
     """Return the name of a transcriber's factory; empty is none.
 
     Raises:
-        SettingError: it is not like package.module:factory.
+        SettingError: it is neither one of ours nor like package.module:factory.
     """
+    name = TRANSCRIBERS.get(name, name)
     if name and not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", name):
         raise SettingError(
-            f"TTS_TRANSCRIBER={name!r}: expected a factory's name such as package.module:factory"
+            f"TTS_TRANSCRIBER={name!r}: expected {' or '.join(TRANSCRIBERS)}, or a factory's name "
+            "such as package.module:factory"
         )
     return name
 
 
-def voice_aliases(pairs: Sequence[str]) -> dict[str, str]:
-    """Return `name=voice` pairs as a mapping from the name in lower case.
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@,]+", re.IGNORECASE)
+
+
+def cors_origins(origins: Sequence[str]) -> list[str]:
+    """Return the origins whose pages may call the API; `*` stands for all.
 
     Raises:
-        SettingError: a pair lacks a side, or a name comes twice.
+        SettingError: one is not like https://chat.example.org, without a path.
     """
-    aliases: dict[str, str] = {}
-    for pair in pairs:
-        name, _, voice = (part.strip() for part in pair.partition("="))
-        if not name or not voice:
+    found = [origin.removesuffix("/") for origin in origins]
+    for origin in found:
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
             raise SettingError(
-                "TTS_OPENAI_VOICE_ALIASES: expected a name and a voice such as alloy=Ada, "
-                f"not {pair!r}"
+                f"TTS_CORS_ORIGINS: expected origins such as https://chat.example.org, or *, not "
+                f"{origin!r}"
             )
-        if name.lower() in aliases:
-            raise SettingError(f"TTS_OPENAI_VOICE_ALIASES: {name!r} is given twice")
-        aliases[name.lower()] = voice
-    return aliases
+    return found
+
+
+@dataclass(frozen=True)
+class Provider:
+    """An OpenID provider that people sign in with, and what it knows this site by."""
+
+    issuer: str
+    client_id: str
+    client_secret: str
+
+    @property
+    def name(self) -> str:
+        return urlsplit(self.issuer).hostname or self.issuer
+
+
+def openid_provider(url: str | None) -> Provider | None:
+    """Return what TTS_OIDC_URL names; its error never shows the secret.
+
+    Raises:
+        SettingError: it is not like https://client-id:client-secret@issuer.example/realms/x.
+    """
+    if url is None:
+        return None
+    parts = _split_url(url)
+    near = parts is not None and parts.hostname in ("localhost", "127.0.0.1", "::1")
+    schemes = ("https", "http") if near else ("https",)  # a secret goes over the network encrypted
+    if (
+        parts is None or parts.scheme not in schemes or not parts.username or not parts.password
+        or parts.query or parts.fragment
+    ):  # fmt: skip
+        raise SettingError(
+            "TTS_OIDC_URL: expected an address like https://client-id:client-secret@"
+            "issuer.example/realms/x, with `%40` for an @ in the secret; http:// only on this "
+            "machine"
+        )
+    host = parts.netloc.rpartition("@")[2]
+    issuer = f"{parts.scheme}://{host}{parts.path}"
+    return Provider(issuer, unquote(parts.username), unquote(parts.password))
+
+
+@dataclass(frozen=True)
+class LoginHeader:
+    """The header in which a reverse proxy names the user, and the addresses of such proxies."""
+
+    name: str
+    proxies: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
+
+    def is_proxy(self, address: str) -> bool:
+        try:
+            peer = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        peer = getattr(peer, "ipv4_mapped", None) or peer
+        return any(peer in network for network in self.proxies)
+
+
+def login_header(text: str) -> LoginHeader | None:
+    """Return what TTS_LOGIN_HEADER names; nothing where it is empty.
+
+    Raises:
+        SettingError: it is not like X-Remote-User@10.0.0.5,127.0.0.1, or a proxy's address is one
+            of the public Internet: whoever can send from it could be anybody here.
+    """
+    if not text:
+        return None
+    name, at, addresses = text.partition("@")
+    problem = SettingError(
+        f"TTS_LOGIN_HEADER={text!r}: expected a header's name, an @ and the addresses of the "
+        "reverse proxies that set it, such as X-Remote-User@127.0.0.1,10.0.0.5; addresses and "
+        "networks are private ones"
+    )
+    if not at or not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", name) or name.lower() in _TAKEN_HEADERS:
+        raise problem
+    try:
+        networks = tuple(ipaddress.ip_network(one.strip()) for one in addresses.split(","))
+    except ValueError as error:
+        raise problem from error
+    if not all(one.is_private and not one.is_unspecified for one in networks):
+        raise problem
+    return LoginHeader(name.lower(), networks)
+
+
+# What a proxy does not say who somebody is by.
+_TAKEN_HEADERS = ("authorization", "api-key", "xi-api-key", "cookie", "host", "x-forwarded-for")
+
+
+@dataclass(frozen=True)
+class MailServer:
+    """Where e-mail notices are handed over, and whom they are from."""
+
+    host: str
+    port: int
+    user: str
+    password: str
+    sender: str
+    is_tls: bool  # from the first byte; else STARTTLS where the server offers it
+
+
+def mail_server(url: str | None) -> MailServer | None:
+    """Return what TTS_SMTP_URL names; its error never shows the password.
+
+    Raises:
+        SettingError: it is not like smtp://user:password@host:587/?from=tts@example.org.
+    """
+    if url is None:
+        return None
+    parts = _split_url(url)
+    query = parse_qs(parts.query) if parts is not None else {}
+    senders = query.pop("from", [])
+    if (
+        parts is None or parts.scheme not in ("smtp", "smtps") or not parts.hostname
+        or parts.path not in ("", "/") or query or len(senders) != 1
+        or not re.fullmatch(r"[^\s@<>,;:]+@[^\s@<>,;:]+", senders[0])
+        or bool(parts.username) != bool(parts.password)
+    ):  # fmt: skip
+        raise SettingError(
+            "TTS_SMTP_URL: expected an address like smtp://user:password@host:587/?from="
+            "tts@example.org, or smtps:// for port 465"
+        )
+    is_tls = parts.scheme == "smtps"
+    return MailServer(
+        parts.hostname, parts.port or (465 if is_tls else 587), unquote(parts.username or ""),
+        unquote(parts.password or ""), senders[0], is_tls,
+    )  # fmt: skip
+
+
+def _split_url(url: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(url)
+        return parts if parts.hostname and (parts.port or 1) > 0 else None
+    except ValueError:
+        return None

@@ -111,6 +111,8 @@ GONE = {
     "TTS_OPENAI_ALIASES": "it is tts-1,tts-1-hd,gpt-4o-mini-tts",
     "TTS_CODEC_ENCODE_DTYPE": "it is float32",
     "TTS_CODEC_DECODE_DTYPE": "it is float32",
+    "TTS_MAX_CLIP_BYTES": "it is 25000000",
+    "TTS_OPENAI_VOICE_ALIASES": "the admin's page “Voice names” says which voice a name means",
     "TTS_RESAMPLER": "use TTS_ENGINE_WITHOUT=torchaudio for the built-in one",
     "TTS_ENGINE_GRAPHS": "use TTS_ENGINE_WITHOUT=graphs to switch them off",
     "TTS_ENGINE_KERNELS": "use TTS_ENGINE_WITHOUT=kernels to switch them off",
@@ -129,6 +131,7 @@ GONE = {
     "TTS_ASR_MAX_ERROR": "it is 0.35",
     "TTS_ASR_SECONDS": "it is 30",
     "TTS_DRAIN_SECONDS": "it is 20",
+    "TTS_STORAGE_DIR": "TTS_STORAGE names the folder, or a bucket",
 }
 
 

@@ -8,10 +8,10 @@ from typing import Any
 from ttsweb.configuration.env import PROJECT_DIR
 
 
-def _licences_link(_request: object) -> str:
+def _link(name: str, _request: object) -> str:
     from django.urls import reverse  # not above: commands read the settings without Django
 
-    return reverse("licences")
+    return reverse(name)
 
 
 INSTALLED_APPS = [
@@ -26,6 +26,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "django.contrib.humanize",
     "rest_framework",
+    "corsheaders",
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "voices",
@@ -34,6 +35,8 @@ INSTALLED_APPS = [
 if (PROJECT_DIR / "lab" / "management").is_dir():  # measures and trains; in no installed package
     INSTALLED_APPS.append("lab")
 MIDDLEWARE = [
+    "synth.telemetry.TraceMiddleware",  # not used unless traces are sent
+    "corsheaders.middleware.CorsMiddleware",  # first: a preflight carries no key
     "ttsweb.http.csp.ContentSecurityPolicyMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -41,9 +44,28 @@ MIDDLEWARE = [
     "ttsweb.pages.health.HostCheckMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "ttsweb.pages.requester.AuditMiddleware",  # around whatever says who asks
+    "ttsweb.pages.requester.ProxyUserMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
+# Pages of other origins may call the API alone, with a key; TTS_CORS_ORIGINS names the origins.
+CORS_PATHS = "^/(api/v1|v1|openai|model)(/|$)"
+CORS_ALLOW_CREDENTIALS = False
+# The star stands for all but `Authorization`; older browsers know it not.
+CORS_ALLOW_HEADERS = (
+    "authorization", "api-key", "xi-api-key", "accept", "content-type", "idempotency-key",
+    "if-none-match", "last-event-id", "range", "*",
+)  # fmt: skip
+CORS_EXPOSE_HEADERS = (
+    "X-TTS-Ignored", "X-TTS-Model", "X-TTS-Voice", "TTS-Job-Id", "TTS-Sample-Rate", "Location",
+    "Retry-After", "ETag", "Content-Disposition", "Content-Range", "Accept-Ranges", "*",
+)  # fmt: skip
+CORS_PREFLIGHT_MAX_AGE = 3600
+# Of `check --deploy`: names below ours may be those of other services, which need no HTTPS of us
+# (W005, W021); the proxy sends http:// to https://, while probes come by http (W008).
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W008", "security.W021"]
+HSTS_SECONDS = 31_536_000  # a year, as browsers' lists ask for
 ROOT_URLCONF = "ttsweb.urls"
 ASGI_APPLICATION = "ttsweb.asgi.application"
 TEMPLATES = [
@@ -107,6 +129,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         {"name": name, "description": text}
         for name, text in (
             ("voices", "Who speaks: clips, their transcripts and the speaker's consent."),
+            ("transcripts", "What a transcriber hears in a clip, to be corrected."),
             ("jobs", "Texts that are rendered, their segments, takes and files."),
             ("preview", "How a text would be cut and spoken, before anything is rendered."),
             ("batches", "Many texts in one request, and one zip of their files."),
@@ -119,6 +142,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
             ("users", "Who may log in and call the API."),
             ("groups", "Permissions that several users share."),
             ("permissions", "The names of permissions."),
+            ("audit", "Who changed what, when and from where."),
             ("stats", "Numbers for monitoring."),
             ("overview", "The numbers of the admin's overview page."),
         )
@@ -126,6 +150,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "COMPONENT_SPLIT_REQUEST": True,  # files are bytes in requests and absent from answers
     "ENUM_NAME_OVERRIDES": {
         "VoiceStatus": "voices.models.VoiceVersion.Status",
+        "TranscriptStatus": "voices.models.Transcript.Status",
         "JobStatus": "synth.models.RenderJob.Status",
         "SegmentStatus": "synth.models.Segment.Status",
         "LexiconScope": "synth.models.Lexicon.Scope",
@@ -164,5 +189,10 @@ UNFOLD: dict[str, Any] = {
     "DASHBOARD_CALLBACK": "ttsweb.pages.overview.dashboard",
     "STYLES": [partial(_static, "admin.css")],
     "SCRIPTS": [partial(_static, f"{name}.js") for name in _SCRIPTS],
-    "ACCOUNT": {"navigation": [{"title": "Licences", "link": _licences_link}]},
+    "ACCOUNT": {
+        "navigation": [
+            {"title": "Account", "link": partial(_link, "account")},
+            {"title": "Licences", "link": partial(_link, "licences")},
+        ]
+    },
 }

@@ -22,15 +22,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.serializer_helpers import BindingDict
 
-from ttsweb.http.problems import (
-    AWAY_CODE,
-    AWAY_RETRY_SECONDS,
-    AWAY_SENTENCE,
-    PROBLEM_TYPE,
-    is_database_away,
-    problem_body,
-    status_of,
-)
+from ttsweb.http.problems import PROBLEM_TYPE, away_of, problem_body, status_of
 from ttsweb.refusals import RefusedError
 
 
@@ -165,18 +157,16 @@ def _name_remedy(error: exceptions.APIException, view: Any) -> None:
             "admin at “API keys”, or by `./tts create_key`."
         )
     elif isinstance(error, exceptions.UnsupportedMediaType):
-        given = error.args[0] if error.args else ""
-        what = f"The content type {str(given)[:100]!r}" if given else "A body without content type"
-        types = (parser.media_type for parser in getattr(view, "parser_classes", ()))
-        sentence = (
-            f"{what} is not accepted here; set the header `Content-Type` to {_one_of(types)}."
-        )
+        given = str(error.args[0])[:100] if error.args and error.args[0] else ""
+        what = f"The content type {given!r}" if given else "A body without content type"
+        types = _one_of(parser.media_type for parser in getattr(view, "parser_classes", ()))
+        sentence = f"{what} is not accepted here; set the header `Content-Type` to {types}."
     elif isinstance(error, exceptions.MethodNotAllowed):
         methods = _one_of(getattr(view, "allowed_methods", ()))
         sentence = f"{error.args[0]} is not possible at this address; use {methods}."
     elif isinstance(error, exceptions.NotAcceptable):
-        types = (renderer.media_type for renderer in getattr(view, "renderer_classes", ()))
-        sentence = f"The answer has no format of the header `Accept`; set it to {_one_of(types)}."
+        types = _one_of(one.media_type for one in getattr(view, "renderer_classes", ()))
+        sentence = f"The answer has no format of the header `Accept`; set it to {types}."
     if sentence:
         error.detail = exceptions.ErrorDetail(sentence, code=str(error.get_codes()))
 
@@ -228,8 +218,8 @@ def _as_api_exception(exc: Exception) -> exceptions.APIException | None:
     if isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT):
         sentence = "The server's disk is full; nothing was saved. Try again when there is space."
         return ApiProblem(507, "storage_full", sentence)
-    if is_database_away(exc):
-        return ApiProblem(503, AWAY_CODE, AWAY_SENTENCE, retry_after=AWAY_RETRY_SECONDS)
+    if (away := away_of(exc)) is not None:
+        return problem_of(away)
     if isinstance(exc, TooManyFilesSent):
         most = settings.DATA_UPLOAD_MAX_NUMBER_FILES
         sentence = f"The form has more than {most} files; send several requests."

@@ -1,4 +1,4 @@
-"""Answer errors that no view caught: JSON below /api/ and /v1/, a page elsewhere."""
+"""Answer errors that no view caught: JSON where programs ask, a page elsewhere."""
 
 from __future__ import annotations
 
@@ -6,32 +6,30 @@ import sys
 from collections.abc import Callable
 
 from django.conf import settings
-from django.core.exceptions import DisallowedHost, RequestDataTooBig
+from django.core.exceptions import DisallowedHost, PermissionDenied, RequestDataTooBig
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.views import defaults
 
 from ttsweb.http.problems import (
-    AWAY_CODE,
-    AWAY_RETRY_SECONDS,
-    AWAY_SENTENCE,
-    OPENAI_START,
     PROBLEM_TYPE,
-    error_body,
-    is_database_away,
+    away_of,
+    error_shape,
     problem_body,
 )
 
 API_START = "/api/"
+_PARTS = {"database_unavailable": "database", "storage_unavailable": "storage"}
 _MOST_HOST_CHARS = 100
 Handler = Callable[[HttpRequest, Exception], HttpResponseBase]
 
 
 def _problem(request: HttpRequest, status: int, code: str, detail: str) -> JsonResponse | None:
     """Return the answer where programs ask; None where people do."""
-    if request.path_info.startswith(OPENAI_START):
-        return JsonResponse(error_body(status, code, detail), status=status)
+    shape = error_shape(request.path_info)
+    if shape is not None:
+        return JsonResponse(shape(status, code, detail), status=status)
     if request.path_info.startswith(API_START):
         body = problem_body(status, code, detail)
         return JsonResponse(body, status=status, content_type=PROBLEM_TYPE)
@@ -47,12 +45,26 @@ def _handler(status: int, code: str, detail: str, page: Handler) -> Handler:
     return answer
 
 
-permission_denied = _handler(
-    403,
-    "permission_denied",
-    "Your user has no permission for this; an administrator can give it.",
-    defaults.permission_denied,
-)
+class RefusedByNameError(PermissionDenied):
+    """Somebody is refused before any view, by what the request says of who they are."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    code, detail = "permission_denied", _NO_PERMISSION
+    if isinstance(exception, RefusedByNameError):
+        code, detail = exception.code, str(exception)
+        # Not as a page of Django's, which would ask who the user is.
+        return _problem(request, 403, code, detail) or HttpResponse(
+            detail, status=403, content_type="text/plain; charset=utf-8"
+        )
+    return _problem(request, 403, code, detail) or defaults.permission_denied(request, exception)
+
+
+_NO_PERMISSION = "Your user has no permission for this; an administrator can give it."
 not_found = _handler(
     404,
     "not_found",
@@ -86,15 +98,15 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
 def server_error(request: HttpRequest) -> HttpResponseBase:
     """Answer after an error of ours; its traceback is in the log.
 
-    It comes here from every view and from what runs before one, so that a database that is away is
-    told in one place.
+    It comes here from every view and from what runs before one, so that a database or a storage
+    that is away is told in one place.
     """
-    answer: HttpResponseBase | None
-    if is_database_away(sys.exc_info()[1]):
-        answer = _problem(request, 503, AWAY_CODE, AWAY_SENTENCE)
+    if (away := away_of(sys.exc_info()[1])) is not None:
+        answer: HttpResponse | None = _problem(request, 503, away.code, str(away))
         if answer is None:  # without the request, whose user and session the database has
-            answer = HttpResponse(render_to_string("ttsweb/database_away.html"), status=503)
-        answer.headers["Retry-After"] = str(AWAY_RETRY_SECONDS)
+            page = render_to_string("ttsweb/away.html", {"what": _PARTS[away.code]})
+            answer = HttpResponse(page, status=503)
+        answer.headers["Retry-After"] = str(away.retry_after)
         return answer
     detail = "The server failed unexpectedly; its log has the details."
     return _problem(request, 500, "server_error", detail) or defaults.server_error(request)

@@ -101,10 +101,9 @@ def _answer(
         FetchError: here, or while the body is read.
     """
     addresses = resolve(checked, deadline, allow_private=allow_private)
-    host = checked.host.removesuffix(".").encode()
-    port = checked.port
+    host, scheme = checked.host.removesuffix(".").encode(), checked.scheme.encode()
     target = httpcore.URL(
-        scheme=checked.scheme.encode(), host=host, port=port, target=checked.target.encode()
+        scheme=scheme, host=host, port=checked.port, target=checked.target.encode()
     )
     sent = {"Host": checked.host_header, "User-Agent": _USER_AGENT, "Connection": "close"}
     backend = _CheckedAddresses(addresses, deadline)
@@ -173,10 +172,8 @@ class _BoundedStream(httpcore.NetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,
     ) -> httpcore.NetworkStream:
-        left = self._deadline.left()
-        return _BoundedStream(
-            self._stream.start_tls(ssl_context, server_hostname, left), self._deadline
-        )
+        stream = self._stream.start_tls(ssl_context, server_hostname, self._deadline.left())
+        return _BoundedStream(stream, self._deadline)
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)
@@ -190,13 +187,10 @@ def _read(answer: httpcore.Response, headers: Mapping[str, str], max_bytes: int)
             "without logging in.",
         )
     if headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
-        raise FetchError(
-            "url_encoded", "The URL's answer is compressed, although that was not requested."
-        )
-    too_large = FetchError(
-        "url_too_large",
-        f"The file at the URL has more than {max_bytes:,} bytes; use a smaller file.",
-    )
+        sentence = "The URL's answer is compressed, although that was not requested."
+        raise FetchError("url_encoded", sentence)
+    sentence = f"The file at the URL has more than {max_bytes:,} bytes; use a smaller file."
+    too_large = FetchError("url_too_large", sentence)
     said = headers.get("content-length", "")
     if said.isascii() and said.isdigit() and int(said[:20]) > max_bytes:
         raise too_large

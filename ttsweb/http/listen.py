@@ -67,6 +67,13 @@ def url_of(listening: socket.socket, allowed_hosts: Collection[str]) -> str:
     return f"http://{name}:{port}"
 
 
+def near_url_of(listening: socket.socket) -> str:
+    """Return the address by which this machine itself reaches the socket."""
+    address, port = listening.getsockname()[:2]
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)
+    return f"http://{f'[{reachable}]' if ':' in reachable else reachable}:{port}"
+
+
 def _addresses(host: str) -> list[str]:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

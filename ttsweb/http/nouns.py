@@ -13,7 +13,7 @@ from django.db.models import Model, Q, QuerySet
 from django.http import HttpResponseBase
 from django.urls import reverse
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -21,8 +21,8 @@ from rest_framework.views import APIView
 
 from ttsweb.http.api import ApiProblem, NoFieldsSerializer, check_query
 from ttsweb.http.asgi_ask import WAIT_HEADER
-from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
 from ttsweb.http.fields import DescribedField
+from ttsweb.http.headers import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
 from ttsweb.http.query_filters import PAGE_PARAMETERS, check_not_repeated, read_condition
 from ttsweb.http.ranged import ObjectMissingError, StoredObject, object_response
 from ttsweb.http.schema import problems
@@ -53,7 +53,10 @@ def get_row(rows: QuerySet[Row], code: str, sentence: str, **ids: Any) -> Row:
 
 def file_responses(media_type: str, *statuses: int) -> dict[Any, Any]:
     binary = {(status, media_type): OpenApiTypes.BINARY for status in (200, 206)}
-    return {**binary, **problems(*statuses)}
+    elsewhere = OpenApiResponse(
+        description="Where the storage serves finished files: get `Location`, without the key."
+    )
+    return {**binary, 302: elsewhere, **problems(*statuses)}
 
 
 def operation(
@@ -168,17 +171,26 @@ class ListView(generics.ListAPIView[Row]):
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
-        if cls.lists:
-            operation_id, does, *statuses = cls.lists
-            shown: Any = cls.serializer_class
-            cls.get = _list_rows(  # type: ignore[method-assign]  # DRF's own lists without checks
-                operation_id,
-                does,
-                shown,
-                *statuses,
-                filters=cls.filters,
-                is_conditional=cls.is_conditional,
-            )
+        if not cls.lists:
+            return
+        operation_id, does, *statuses = cls.lists
+        shown: Any = cls.serializer_class
+        filters = cls.filters
+
+        @operation(
+            operation_id,
+            shown(many=True),
+            *statuses,
+            query=(*PAGE_PARAMETERS, *(filters().fields if filters is not None else ())),
+            is_conditional=cls.is_conditional,
+            parameters=[] if filters is None else [filters],
+            description=does,
+        )
+        def get(view: ListView[Any], request: Request, **ids: Any) -> Response:
+            check_not_repeated(request)
+            return view.list(request, **ids)
+
+        cls.get = get  # type: ignore[method-assign]  # DRF's own lists without checks
 
     def rows(self) -> QuerySet[Row]:
         raise NotImplementedError
@@ -193,32 +205,6 @@ class ListView(generics.ListAPIView[Row]):
 
     def rows_that(self, condition: Q) -> QuerySet[Row]:
         return self.rows().filter(condition)
-
-
-def _list_rows(
-    operation_id: str,
-    does: str,
-    serializer: Serializer,
-    *statuses: int,
-    filters: Filters | None = None,
-    is_conditional: bool = False,
-) -> Any:
-    known = (*PAGE_PARAMETERS, *(filters().fields if filters is not None else ()))
-
-    @operation(
-        operation_id,
-        serializer(many=True),
-        *statuses,
-        query=known,
-        is_conditional=is_conditional,
-        parameters=[] if filters is None else [filters],
-        description=does,
-    )
-    def get(view: ListView[Any], request: Request, **ids: Any) -> Response:
-        check_not_repeated(request)
-        return view.list(request, **ids)
-
-    return get
 
 
 @dataclass(frozen=True)

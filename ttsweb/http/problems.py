@@ -1,29 +1,39 @@
 """Say errors over HTTP, as far as that needs neither a view nor Django's settings.
 
-The bodies of problem+json and of OpenAI's errors, the status of every refusal by its code (errors
-of the domain know codes alone), and a database that is away for a moment.
+The bodies of problem+json and of other services' errors, the status of every refusal by its code
+(errors of the domain know codes alone), and a database that is away for a moment.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
+import re
 import sqlite3
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 from ttsweb.http.asgi_ask import Send
 from ttsweb.http.csp import HEADER as CSP_HEADER
 from ttsweb.http.csp import STRICT_POLICY
 from ttsweb.leases import DATABASE_AWAY
 from ttsweb.refusals import RefusedError
+from ttsweb.storage import StorageAwayError
 
 PROBLEM_TYPE = "application/problem+json"
-OPENAI_START = "/v1/"
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 logger = logging.getLogger(__name__)
+
+
+class ErrorShape(Protocol):
+    """Make the body of an error in a dialect; `param` is the request field at fault."""
+
+    def __call__(
+        self, status: int, code: str, message: str, *, param: str | None = None
+    ) -> dict[str, Any]: ...
 
 
 def problem_body(
@@ -54,6 +64,32 @@ def error_body(status: int, code: str, message: str, *, param: str | None = None
     return {"error": error | {"param": _writable(param)}}
 
 
+def fish_error(status: int, code: str, message: str, *, param: str | None = None) -> dict[str, Any]:
+    """Return `{status, message, code, param}`, of which clients of Fish read the first two."""
+    said = {"status": status, "message": _writable(message), "code": code}
+    return said | {"param": _writable(param)}
+
+
+def elevenlabs_error(
+    status: int, code: str, message: str, *, param: str | None = None
+) -> dict[str, Any]:
+    """Return `{"detail": {status, message, param}}`, in which ElevenLabs' status is a code."""
+    said = {"status": code, "message": _writable(message), "param": _writable(param)}
+    return {"detail": said}
+
+
+_DIALECTS: tuple[tuple[re.Pattern[str], ErrorShape], ...] = (
+    (re.compile(r"/(v1/(tts|health)|model)(/|$)"), fish_error),
+    (re.compile(r"/v1/(text-to-speech|voices)(/|$)"), elevenlabs_error),
+    (re.compile(r"/(v1|openai)/"), error_body),
+)
+
+
+def error_shape(path: str) -> ErrorShape | None:
+    """Return what makes the errors of the dialect that an address belongs to; None for ours."""
+    return next((shape for pattern, shape in _DIALECTS if pattern.match(path)), None)
+
+
 def _writable(value: Any) -> Any:
     """Return a text that can be written as UTF-8; anything else as it is."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
@@ -62,12 +98,11 @@ def _writable(value: Any) -> Any:
 async def send_problem(
     send: Send, status: int, code: str, detail: str, headers: Mapping[str, str], path: str = ""
 ) -> None:
-    """Answer a connection that does not come to Django; below /v1/ as OpenAI does."""
-    is_openai = path.startswith(OPENAI_START)
-    make_body = error_body if is_openai else problem_body
-    body = json.dumps(make_body(status, code, detail)).encode()
+    """Answer a connection that does not come to Django, in the dialect of its address."""
+    shape = error_shape(path)
+    body = json.dumps((shape or problem_body)(status, code, detail)).encode()
     told = {
-        "content-type": "application/json" if is_openai else PROBLEM_TYPE,
+        "content-type": "application/json" if shape else PROBLEM_TYPE,
         "content-length": str(len(body)),
         CSP_HEADER: STRICT_POLICY,
         **headers,
@@ -77,12 +112,29 @@ async def send_problem(
     await send({"type": "http.response.body", "body": body})
 
 
-AWAY_CODE = "database_unavailable"
-AWAY_SENTENCE = (
+AWAY = RefusedError(
+    "database_unavailable",
     "The database does not answer at the moment. Send the request again after `Retry-After` "
-    "seconds; with an `Idempotency-Key` nothing is made twice."
+    "seconds; with an `Idempotency-Key` nothing is made twice.",
+    retry_after=2,
 )
-AWAY_RETRY_SECONDS = 2
+
+
+STORAGE_RETRY_SECONDS = 5
+
+
+def away_of(error: BaseException | None) -> RefusedError | None:
+    """Return the refusal for a database or a storage that may be back in a moment, else None."""
+    if is_database_away(error):
+        return AWAY
+    if isinstance(error, StorageAwayError) and error.errno != errno.ENOSPC:
+        return RefusedError(
+            "storage_unavailable",
+            "The storage cannot be used at the moment. Send the request again after `Retry-After` "
+            "seconds; with an `Idempotency-Key` nothing is made twice.",
+            retry_after=STORAGE_RETRY_SECONDS,
+        )
+    return None
 
 
 def is_database_away(error: BaseException | None) -> bool:
@@ -102,9 +154,9 @@ _CODES = {
         archive_digest_mismatch archive_invalid archive_version_unknown
         batch_empty bit_rate_unfit block_unknown book_batch_file_missing book_empty
         character_unknown chapter_empty chapter_unknown clip_empty clip_not_audio clip_required
-        codes_invalid codes_of_other_clip codes_required cover_unreadable csv_columns
+        codes_invalid codes_of_other_clip codes_required scopes_unfit cover_unreadable csv_columns
         deadline_past edit_invalid file_empty file_not_utf8 file_too_slow find_empty
-        given_by_entry language_invalid lexicon_too_slow live_not_possible loudness_unfit
+        given_by_entry language_invalid lexicon_too_slow loudness_unfit
         manifest_empty manifest_header_invalid manifest_not_utf8
         merge_mixed merge_not_adjacent merge_too_few order_incomplete
         pattern_empty pattern_invalid pattern_too_slow pls_doctype pls_invalid
@@ -130,9 +182,9 @@ _CODES = {
         lexicon_disabled lexicon_name_taken nothing_to_retry options_invalid pauses_unknown
         plan_changed
         reference_gone sample_not_ready segment_cancelled segment_unfinished segment_without_audio
-        take_changed too_many_book_files too_many_endpoints
+        take_changed transcriber_missing too_many_book_files too_many_endpoints
         voice_ambiguous_name voice_deleted voice_failed voice_name_taken voice_not_ready
-        voice_not_shared
+        voice_not_shared voices_not_ready
         chapter_unspoken lexicon_full plan_unfit
     """,
     410: "book_gone clip_lost",
@@ -142,9 +194,10 @@ _CODES = {
         upload_above_limit
     """,
     422: "idempotency_key_reused",
-    429: "key_limit_chars key_limit_jobs key_limit_requests key_limit_stored_bytes",
+    429: "key_limit_chars key_limit_jobs key_limit_requests key_limit_stored_bytes "
+    "too_many_transcripts",
     500: "book_text_lost",
-    503: "checkpoint_card_invalid secret_unreadable",
+    503: "checkpoint_card_invalid database_unavailable secret_unreadable storage_unavailable",
 }
 # By code, or by case where uses of a code differ: the last line of some.
 STATUSES = {code: status for status, codes in _CODES.items() for code in codes.split()}

@@ -55,12 +55,16 @@ class Filter(DescribedField):
 def names_filter(
     names: Sequence[str], help_text: str, condition: Callable[[list[str]], Q] | None = None
 ) -> Filter:
-    known = list(names)
-    one = "|".join(re.escape(name) for name in known)
+    one = "|".join(re.escape(name) for name in names)
     schema = {"type": "string", "pattern": f"^({one})(,({one}))*$"}
-    return Filter(
-        lambda text: read_choices(text, known), condition, schema=schema, help_text=help_text
-    )
+
+    def read(text: str) -> list[str]:
+        given = text.split(",")
+        if unknown := sorted(set(given) - set(names)):
+            raise ValidationError(f"{unknown[0][:50]!r} is not one of {', '.join(names)}.")
+        return given
+
+    return Filter(read, condition, schema=schema, help_text=help_text)
 
 
 def id_filter(
@@ -152,16 +156,3 @@ def read_condition(request: Request, filters: type[Serializer[Any]]) -> Q:
     serializer = filters(data=given)
     serializer.is_valid(raise_exception=True)
     return reduce(lambda left, right: left & right, serializer.validated_data.values(), Q())
-
-
-def read_choices(value: str, known: list[str]) -> list[str]:
-    """Return the names that are separated by commas.
-
-    Raises:
-        ValidationError: one of them is not known.
-    """
-    names = value.split(",")
-    unknown = sorted(set(names) - set(known))
-    if unknown:
-        raise ValidationError(f"{unknown[0][:50]!r} is not one of {', '.join(known)}.")
-    return names

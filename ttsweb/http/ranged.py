@@ -53,6 +53,8 @@ class StoredObject:
 
     `etag` is a digest of the content, without quotes, or empty for none. `filename` is what a
     browser saves it as; only its last part is used. `download` asks browsers to save, not play.
+    `is_finished` is true of files that people download, which may be fetched from the storage
+    itself where TTS_STORAGE has `signed_urls`.
     """
 
     key: str
@@ -60,6 +62,7 @@ class StoredObject:
     filename: str
     etag: str = ""
     download: bool = False
+    is_finished: bool = False
 
 
 class ObjectResponse(StreamingHttpResponse):
@@ -74,7 +77,7 @@ class ObjectResponse(StreamingHttpResponse):
 
 
 def object_response(request: HttpRequest, stored: StoredObject) -> HttpResponseBase:
-    """Return 200, 206, 304, 412 or 416 for a GET or HEAD of an object.
+    """Return 200, 206, 302, 304, 412 or 416 for a GET or HEAD of an object.
 
     One range is honoured: `a-b`, `a-`, `-n`. A list of ranges, another unit or a malformed header
     is ignored and the whole object sent, as RFC 9110 allows.
@@ -87,20 +90,43 @@ def object_response(request: HttpRequest, stored: StoredObject) -> HttpResponseB
     modified_seconds = int(modified.timestamp()) if modified else None
     if (conditional := get_conditional_response(request, etag, modified_seconds)) is not None:
         return _finish(conditional, stored, etag, modified_seconds)
+    if _may_redirect(request, stored):
+        return _redirect(stored)
     bounds: tuple[int, int] | None = None
     if _range_applies(request, etag, modified_seconds):
         bounds = parse_range(request.headers["Range"], size)
-    if bounds is not None and bounds[0] >= bounds[1]:
+    if bounds is None:
+        return _finish(_body(request, stored, 0, size), stored, etag, modified_seconds)
+    start, end = bounds
+    if start >= end:
         sentence = f"The range lies outside the file, which has {size} bytes."
         problem = problem_body(416, "range_not_satisfiable", sentence)
         refusal = JsonResponse(problem, status=416, content_type=PROBLEM_TYPE)
         refusal.headers["Content-Range"] = f"bytes */{size}"
         return _finish(refusal, stored, etag, modified_seconds)
-    response = _body(request, stored, *(bounds or (0, size)))
-    if bounds is not None:
-        response.status_code = 206
-        response.headers["Content-Range"] = f"bytes {bounds[0]}-{bounds[1] - 1}/{size}"
+    response = _body(request, stored, start, end)
+    response.status_code = 206
+    response.headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
     return _finish(response, stored, etag, modified_seconds)
+
+
+def _may_redirect(request: HttpRequest, stored: StoredObject) -> bool:
+    """Say whether the storage itself may answer: it can, and what asks can follow.
+
+    A signed URL is good for GET alone. What a page loads stays here, as the page's policy says.
+    """
+    inside_page = request.headers.get("Sec-Fetch-Dest", "document") != "document"
+    signs = getattr(default_storage, "signs_urls", False)
+    return bool(signs and stored.is_finished and request.method == "GET" and not inside_page)
+
+
+def _redirect(stored: StoredObject) -> HttpResponseBase:
+    url = default_storage.signed_url(  # type: ignore[attr-defined]  # of a bucket
+        stored.key, content_type=stored.content_type, disposition=_disposition(stored)
+    )
+    response = HttpResponse(status=302, headers={"Location": url} | _HEADERS)
+    del response.headers["Accept-Ranges"]
+    return response
 
 
 def parse_range(header: str, size: int) -> tuple[int, int] | None:
@@ -157,29 +183,35 @@ def _body(request: HttpRequest, stored: StoredObject, start: int, end: int) -> H
         response = HttpResponse()
     else:
         try:
-            file = default_storage.open(stored.key, "rb")
+            file = default_storage.open_range(stored.key, start, end)  # type: ignore[attr-defined]  # of both kinds
         except FileNotFoundError as error:  # deleted since its size was read
             raise ObjectMissingError("The stored file no longer exists.") from error
-        response = ObjectResponse(_FileSlice(file, start, end))
+        response = ObjectResponse(_FileSlice(file, end - start))
     response.headers["Content-Length"] = str(end - start)
     return response
 
 
 class _FileSlice:
-    """Iterate over an open file's bytes from `start` up to `end`, in chunks.
+    """Iterate over the next bytes of an open file, in chunks.
 
     A class and not a generator: closing one that never started would leave the file open.
     """
 
-    def __init__(self, file: File[bytes], start: int, end: int) -> None:
-        self.file, self.left = file, end - start
+    def __init__(self, file: File[bytes], num_bytes: int) -> None:
+        self.file, self.left = file, num_bytes
         self.close = file.close
-        file.seek(start)
 
     def __iter__(self) -> Iterator[bytes]:
         while self.left > 0 and (part := self.file.read(min(CHUNK_BYTES, self.left))):
             self.left -= len(part)
             yield part
+
+
+def _disposition(stored: StoredObject) -> str:
+    """Return the header, without what in the name could end it or leave a folder."""
+    last = stored.filename.replace("\\", "/").rsplit("/", 1)[-1]
+    name = "".join(character for character in last if character.isprintable()) or "file"
+    return content_disposition_header(stored.download, name) or "inline"
 
 
 def _finish(
@@ -188,11 +220,7 @@ def _finish(
     """Set the headers that every answer carries; uploaded bytes are never trusted as a page."""
     if response.status_code in (200, 206):
         response.headers["Content-Type"] = stored.content_type
-        # Without what could end the header or leave a folder.
-        last = stored.filename.replace("\\", "/").rsplit("/", 1)[-1]
-        name = "".join(character for character in last if character.isprintable()) or "file"
-        disposition = content_disposition_header(stored.download, name)
-        response.headers["Content-Disposition"] = disposition or "inline"
+        response.headers["Content-Disposition"] = _disposition(stored)
     if etag:
         response.headers["ETag"] = etag
     if modified_seconds is not None:

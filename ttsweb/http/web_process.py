@@ -23,6 +23,7 @@ def main() -> None:
         log_config=None,  # the handlers of ttsweb.settings
         access_log=False,  # addresses may hold what must not stand in a log
         server_header=False,
+        proxy_headers=False,  # the peer is who connects; `client_address` knows what a proxy says
         timeout_graceful_shutdown=grace_seconds,
     )
     uvicorn.Server(config).run(sockets=[socket.socket(fileno=descriptor)])

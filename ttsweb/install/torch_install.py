@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Literal
 
 CUDA_SIZE = "some 2.7 GB"
-EXIT_FAILED = 1
 EXIT_USAGE = 2
 # The engine's own import of torchaudio, and its exit code where the binary part was left out.
 TORCHAUDIO_IMPORT = Path(__file__).parents[2] / "synth/engine/codec/torchaudio_import.py"
@@ -37,18 +36,11 @@ Build = Literal["cpu", "cuda"]
 class InstallError(Exception):
     """PyTorch cannot be installed; the message says what a person can do."""
 
-    def __init__(self, message: str, *, exit_code: int = EXIT_FAILED) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
+    exit_code = 1
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What one call of an installer gave."""
-
-    returncode: int
-    stdout: str
-    stderr: str
+class UsageError(InstallError):
+    exit_code = EXIT_USAGE
 
 
 @dataclass(frozen=True)
@@ -76,37 +68,31 @@ class Installed:
     build: Build
 
 
+Outcome = subprocess.CompletedProcess[str]
 Runner = Callable[[Sequence[str]], Outcome]
-Say = Callable[[str], None]
 
 
+@dataclass
 class TorchInstaller:
     """Chooses a way to install PyTorch, and takes it.
 
-    Args:
+    Attributes:
         constraints: the file with the pins, handed on to every installer.
         forced: the build that `TTS_TORCH` asks for.
         run: calls a command and waits; the arguments begin with the program.
         say: tells the person one line.
     """
 
-    def __init__(
-        self,
-        *,
-        constraints: Path,
-        machine: Machine,
-        forced: Build | None,
-        installed: Installed | None,
-        run: Runner,
-        say: Say,
-    ) -> None:
-        pins = read_pins(constraints)
-        self._torch, self._torchaudio = (
-            f"{name}=={pins[name]}" for name in ("torch", "torchaudio")
-        )
-        self._constraints = str(constraints)
-        self._machine, self._forced, self._installed = machine, forced, installed
-        self._run, self._say = run, say
+    constraints: Path
+    machine: Machine
+    forced: Build | None
+    installed: Installed | None
+    run: Runner
+    say: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        pins = read_pins(self.constraints)
+        self._torch, self._torchaudio = (f"{one}=={pins[one]}" for one in ("torch", "torchaudio"))
 
     def install(self) -> None:
         """Install PyTorch and then torchaudio, or keep what fits.
@@ -114,18 +100,18 @@ class TorchInstaller:
         Raises:
             InstallError: no build fits this machine, or none can be had.
         """
-        there = self._installed
+        there = self.installed
         is_pinned = there is not None and f"torch=={there.version}" == self._torch
-        if there is not None and is_pinned and self._forced in (None, there.build):
+        if there is not None and is_pinned and self.forced in (None, there.build):
             self._add_torchaudio(self._pip)
             return
-        if (self._machine.system, self._machine.arch) == ("Darwin", "x86_64"):
+        if (self.machine.system, self.machine.arch) == ("Darwin", "x86_64"):
             raise InstallError(
                 f"PyTorch has no version {self._torch.split('==')[1]} for Macs with an "
                 "Intel processor; use a Mac with Apple silicon, or Linux"
             )
         brings_cuda = self._brings_cuda(self._dry_run_pip())
-        wants_cuda = self._forced == "cuda" or (self._forced is None and self._machine.has_nvidia)
+        wants_cuda = self.forced == "cuda" or (self.forced is None and self.machine.has_nvidia)
         if brings_cuda and not wants_cuda:
             self._install_without_cuda()
         else:
@@ -134,11 +120,11 @@ class TorchInstaller:
     def _install_plain(self, *, brings_cuda: bool) -> None:
         """Install what plain pip finds, and say which build it is where that matters."""
         if brings_cuda:
-            self._say(f"PyTorch: installing the CUDA build, a download of {CUDA_SIZE}")
-        elif self._forced == "cuda":
+            self.say(f"PyTorch: installing the CUDA build, a download of {CUDA_SIZE}")
+        elif self.forced == "cuda":
             raise InstallError("TTS_TORCH=cuda: the package index offers only a build without CUDA")
-        elif self._machine.has_nvidia:
-            self._say(
+        elif self.machine.has_nvidia:
+            self.say(
                 "PyTorch: this machine has an NVIDIA device, but the package index offers "
                 "only a build without CUDA"
             )
@@ -151,19 +137,19 @@ class TorchInstaller:
             self._must(self._uv, *self._again(), self._torch)
             self._add_torchaudio(self._uv)
             return
-        if self._forced == "cpu":
+        if self.forced == "cpu":
             raise InstallError(
                 f"TTS_TORCH=cpu: {reason}, and the plain package is the CUDA build. Unset "
                 f"TTS_TORCH to install that one ({CUDA_SIZE}); it also runs on the CPU"
             )
-        self._say(
+        self.say(
             f"PyTorch: {reason}; this machine has no NVIDIA device, but the plain package "
             "includes CUDA"
         )
         self._install_plain(brings_cuda=True)
 
     def _again(self) -> list[str]:
-        return ["--force-reinstall"] if self._installed else []
+        return ["--force-reinstall"] if self.installed else []
 
     def _why_not_uv(self) -> str | None:
         """Return why uv cannot give a build without CUDA, or None if it can."""
@@ -173,7 +159,7 @@ class TorchInstaller:
         if trial.returncode != 0:
             return "PyTorch's own package index cannot be reached"
         # uv prints what it would install as "+ name==version", on standard error.
-        lines = (trial.stdout + "\n" + trial.stderr).splitlines()
+        lines = f"{trial.stdout}\n{trial.stderr}".splitlines()
         names = (line.strip().removeprefix("+").strip() for line in lines)
         return "uv finds only the CUDA build" if self._brings_cuda(names) else None
 
@@ -192,21 +178,21 @@ class TorchInstaller:
         reached. The service runs without torchaudio, and without its binary part.
         """
         if installer("--no-deps", self._torchaudio).returncode != 0:
-            self._say(
+            self.say(
                 "PyTorch: torchaudio could not be installed, so the built-in resampler is used"
             )
             return
         importing = [sys.executable, str(TORCHAUDIO_IMPORT)]  # as the engine does, by itself
-        check = self._run(importing)
+        check = self.run(importing)
         if check.returncode != 0 and installer != self._uv and self._why_not_uv() is None:
             self._uv("--no-deps", "--force-reinstall", self._torchaudio)
-            check = self._run(importing)
+            check = self.run(importing)
         if check.returncode == 0:
             return
         used = "its" if check.returncode == EXIT_WITHOUT_BINARY else "the built-in"
         said = (check.stdout or check.stderr).strip()
         said = said or f"importing torchaudio ended with code {check.returncode}"
-        self._say(f"PyTorch: {said.splitlines()[-1]}; {used} resampling is used")
+        self.say(f"PyTorch: {said.splitlines()[-1]}; {used} resampling is used")
 
     def _must(self, installer: Callable[..., Outcome], *arguments: str) -> None:
         outcome = installer(*arguments)
@@ -215,13 +201,13 @@ class TorchInstaller:
 
     def _pip(self, *arguments: str) -> Outcome:
         command = [sys.executable, "-m", "pip", "install"]
-        return self._run([*command, *arguments, "-c", self._constraints])
+        return self.run([*command, *arguments, "-c", str(self.constraints)])
 
     def _uv(self, *arguments: str) -> Outcome:
-        backend = self._forced or "auto"
+        backend = self.forced or "auto"
         where = ["--python", sys.executable, f"--torch-backend={backend}"]
         command = [sys.executable, "-m", "uv", "pip", "install", *where, *arguments]
-        return self._run([*command, "-c", self._constraints])
+        return self.run([*command, "-c", str(self.constraints)])
 
     @staticmethod
     def _brings_cuda(names: Iterable[str]) -> bool:
@@ -258,7 +244,7 @@ def read_forced(environ: Mapping[str, str]) -> Build | None:
     value = environ.get("TTS_TORCH", "").strip()
     builds: dict[str, Build | None] = {"": None, "cpu": "cpu", "cuda": "cuda"}
     if value not in builds:
-        raise InstallError(f"TTS_TORCH={value!r}: expected cpu or cuda", exit_code=EXIT_USAGE)
+        raise UsageError(f"TTS_TORCH={value!r}: expected cpu or cuda")
     return builds[value]
 
 
@@ -266,9 +252,8 @@ def call(command: Sequence[str]) -> Outcome:
     """Run a command and wait for it; a long download shows its progress on a terminal."""
     if sys.stderr.isatty() and not {"--quiet", "--dry-run", "--list-gpus"} & set(command):
         finished = subprocess.run(command, stdout=sys.stderr, text=True, check=False)
-        return Outcome(finished.returncode, "", "")
-    finished = subprocess.run(command, capture_output=True, text=True, check=False)
-    return Outcome(finished.returncode, finished.stdout, finished.stderr)
+        return Outcome(command, finished.returncode, "", "")
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -277,14 +262,9 @@ def main(arguments: Sequence[str]) -> int:
         _say("usage: torch_install.py CONSTRAINTS")
         return EXIT_USAGE
     try:
-        TorchInstaller(
-            constraints=Path(arguments[0]),
-            machine=Machine.detect(call),
-            forced=read_forced(os.environ),
-            installed=find_installed(),
-            run=call,
-            say=_say,
-        ).install()
+        machine, forced = Machine.detect(call), read_forced(os.environ)
+        path = Path(arguments[0])
+        TorchInstaller(path, machine, forced, find_installed(), run=call, say=_say).install()
     except InstallError as error:
         _say(f"tts: {error}")
         return error.exit_code

@@ -10,7 +10,7 @@ import json
 from functools import lru_cache
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
@@ -59,13 +59,19 @@ INNER_PARTS = (
 
 @require_safe
 def licence_page(request: HttpRequest) -> HttpResponse:
-    context = {
-        "card": _card(settings.CHECKPOINT),
-        "is_fish_audio": is_fish_audio(settings.CHECKPOINT),
-        "parts": INNER_PARTS,
-        "packages": installed_packages(),
-    }
+    context = {**_model(), "parts": INNER_PARTS, "packages": installed_packages()}
     return render(request, "ttsweb/licences.html", context)
+
+
+@require_safe
+def about_page(request: HttpRequest) -> HttpResponse:
+    context = {**_model(), "folder": settings.CHECKPOINT.name}
+    return render(request, "ttsweb/about.html", context)
+
+
+def _model() -> dict[str, Any]:
+    folder = settings.CHECKPOINT
+    return {"card": _card(folder), "is_fish_audio": is_fish_audio(folder)}
 
 
 def is_fish_audio(folder: Path) -> bool:
@@ -79,9 +85,8 @@ def is_fish_audio(folder: Path) -> bool:
         return PUBLISHER in f"{card.name}\n{card.licence}".lower()
     path = folder / "config.json"
     try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            return False
-        config = json.loads(path.read_text(encoding="utf-8"))
+        is_short = path.stat().st_size <= MAX_CONFIG_BYTES
+        config = json.loads(path.read_text(encoding="utf-8")) if is_short else None
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(config, dict) and config.get("model_type") == PUBLISHED_MODEL_TYPE
@@ -111,16 +116,6 @@ def _card(folder: Path) -> Card | None:
         return read_card(folder)
     except CardError:
         return None  # the worker and `./tts doctor` say what is wrong with the file
-
-
-@require_safe
-def about_page(request: HttpRequest) -> HttpResponse:
-    context = {
-        "folder": settings.CHECKPOINT.name,
-        "is_fish_audio": is_fish_audio(settings.CHECKPOINT),
-        "card": _card(settings.CHECKPOINT),
-    }
-    return render(request, "ttsweb/about.html", context)
 
 
 class DocsView(SpectacularSwaggerSplitView):

@@ -54,18 +54,29 @@ def healthz(request: HttpRequest) -> JsonResponse:
 @never_cache
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Answer 200 when a job sent now would be rendered, else 503; each part with its reason."""
+    """Answer 200 when a job sent now would be rendered, else 503; each part with its reason.
+
+    `?parts=database,migrations` asks for these alone: a site whose workers come with the work is
+    to be sent requests while there is none.
+    """
+    asked = request.GET.get("parts", ",".join(_CHECKS)).split(",")
+    if unknown := [name for name in asked if name not in _CHECKS]:
+        text = f"There is no part {unknown[0]!r}; the parts are {', '.join(_CHECKS)}."
+        return JsonResponse({"status": "unknown_part", "detail": text}, status=400)
     parts: dict[str, dict[str, object]] = {}
     for name, check in _CHECKS.items():
+        if name not in asked:
+            continue
         try:
             parts[name] = {"ok": True, "detail": check()}
-        except (NotReadyError, DatabaseError, OSError) as error:  # no text that may hold an address
-            text = str(error)
-            if isinstance(error, DatabaseError):
-                text = f"The database does not answer ({type(error).__name__})."
-            elif isinstance(error, OSError):
-                text = f"{error.strerror or type(error).__name__}."
+        except NotReadyError as error:
+            parts[name] = {"ok": False, "detail": str(error)}
+        except DatabaseError as error:  # whose text may hold an address
+            text = f"The database does not answer ({type(error).__name__})."
             parts[name] = {"ok": False, "detail": text}
+        except OSError as error:
+            text = f"{error.strerror or type(error).__name__}".removesuffix(".")
+            parts[name] = {"ok": False, "detail": f"{text}."}
     is_ready = all(part["ok"] for part in parts.values())
     body = {"status": "ready" if is_ready else "not_ready", "parts": parts}
     return JsonResponse(body, status=200 if is_ready else 503)
@@ -114,7 +125,7 @@ def _check_worker() -> str:
     """Look for a worker with an engine that is ready and was seen within the last minute."""
     since = leases.database_now() - dt.timedelta(seconds=HEARTBEAT_SECONDS)
     alive = WorkerStatus.objects.filter(last_seen_at__gte=since)
-    engines = alive.filter(state=WorkerStatus.State.READY).exclude(model_fingerprint="")
+    engines = alive.filter(state__in=WorkerStatus.SERVING).exclude(model_fingerprint="")
     names = list(engines.values_list("name", flat=True))
     if names:
         return ", ".join(names)

@@ -19,6 +19,7 @@ from rest_framework.views import APIView
 from synth.accounts.access import sees_installation, visible_books, visible_jobs
 from synth.accounts.limits import bytes_of_user, installation_bytes, owned_by
 from synth.api.accounts.authentication import key_of
+from synth.dialects.views import ignored_counts
 from synth.jobs.eta import hours
 from synth.models import (
     PRIORITIES,
@@ -56,17 +57,17 @@ def overview(user: AbstractBaseUser | AnonymousUser, key: ApiKey | None = None) 
     found: dict[str, Any] = {
         "queue": _queue(jobs),
         "books": _books(user),
-        "failures": _failures(jobs),
+        "failures": failures(jobs, dt.timedelta(days=FAILURE_DAYS)),
     }
     if sees_installation(user, key):
         takes = RenderedDay.objects.aggregate(done=Sum("segments"), reused=Sum("reused"))
         reused = takes["reused"] or 0
         rendered = max(0, (takes["done"] or 0) - reused)
         found |= {
-            "workers": _workers(),
+            "workers": worker_rows(),
             "days": _days(),
             # How a clip's codes were found, and how many segments had a take already.
-            "caches": _codes_found() | {"takes_rendered": rendered, "takes_reused": reused},
+            "caches": codes_found() | {"takes_rendered": rendered, "takes_reused": reused},
             "storage": installation_bytes(),
         }
     return found
@@ -119,9 +120,9 @@ def _books(user: AbstractBaseUser | AnonymousUser) -> dict[str, Any]:
     return {**counts, "hours_left": round(seconds / 3600, 3)}
 
 
-def _failures(jobs: QuerySet[RenderJob]) -> list[dict[str, Any]]:
-    """Return why jobs failed in the last days, most frequent reason first."""
-    since = timezone.now() - dt.timedelta(days=FAILURE_DAYS)
+def failures(jobs: QuerySet[RenderJob], lately: dt.timedelta) -> list[dict[str, Any]]:
+    """Return why jobs failed lately, most frequent reason first."""
+    since = timezone.now() - lately
     failed = jobs.filter(finished_at__gte=since).exclude(error_code="").order_by()
     reasons = failed.values("error_code").annotate(
         count=Count("pk"), last_at=Max("finished_at"), example=Max("error_message")
@@ -129,11 +130,18 @@ def _failures(jobs: QuerySet[RenderJob]) -> list[dict[str, Any]]:
     return [dict(reason) for reason in reasons.order_by("-count", "error_code")[:MOST_REASONS]]
 
 
-def _workers() -> list[dict[str, Any]]:
+def worker_rows() -> list[dict[str, Any]]:
     """Return every worker that has not stopped, and how long ago it was heard of."""
     now = timezone.now()
     silent_after = _SILENT_LEASES * settings.LEASE_SECONDS
-    figures = ("slots", "slots_in_use", "frames_per_second", "memory_bytes", "engine_bytes")
+    figures = (
+        "slots",
+        "slots_in_use",
+        "frames_per_second",
+        "memory_bytes",
+        "engine_bytes",
+        "load_seconds",
+    )
     found = []
     for worker in WorkerStatus.objects.exclude(state=WorkerStatus.State.STOPPED):
         seconds = max(0.0, (now - worker.last_seen_at).total_seconds())
@@ -167,7 +175,8 @@ def _days() -> list[dict[str, Any]]:
     ]
 
 
-def _codes_found() -> dict[str, int]:
+def codes_found() -> dict[str, int]:
+    """Return how often codes of clips came from memory, from the storage, from the encoder."""
     counted = dict(CodesCounter.objects.values_list("name", "value"))
     return {name: counted.get(name, 0) for name in _COUNTERS}
 
@@ -217,6 +226,9 @@ class WorkerOverviewSerializer(serializers.Serializer[Any]):
     frames_per_second = serializers.FloatField(allow_null=True)
     memory_bytes = serializers.IntegerField(allow_null=True)
     engine_bytes = serializers.IntegerField(allow_null=True)
+    load_seconds = serializers.FloatField(
+        allow_null=True, help_text="That the last load of the model took: a cold start."
+    )
     seen_seconds_ago = serializers.FloatField()
 
 
@@ -292,12 +304,14 @@ class WorkerStatsSerializer(serializers.ModelSerializer[WorkerStatus]):
     """The last report of a worker."""
 
     figures = serializers.DictField()
+    is_elsewhere = serializers.BooleanField(help_text="Whether it works over HTTPS.")
 
     class Meta:
         model = WorkerStatus
         fields = (
-            "name", "role", "state", "detail", "device", "checkpoint", "model_fingerprint",
-            "codec_fingerprint", "resampler", "figures", "started_at", "last_seen_at",
+            "name", "role", "is_elsewhere", "state", "detail", "device", "checkpoint",
+            "model_fingerprint", "codec_fingerprint", "resampler", "figures", "started_at",
+            "last_seen_at",
         )  # fmt: skip
         read_only_fields = fields
 
@@ -327,13 +341,22 @@ class StorageStatsSerializer(serializers.Serializer[Any]):
 
 
 class StatsSerializer(serializers.Serializer[Any]):
-    """The answer; `codes` and `workers` are only for users who may see the whole installation."""
+    """The whole answer.
+
+    `codes`, `workers` and `ignored_fields` are only for users who may see the whole installation.
+    """
 
     whole = serializers.BooleanField(
         help_text="True: the figures are those of the whole installation, not of the user."
     )
     codes = CodesStatsSerializer(required=False)
     workers = WorkerStatsSerializer(many=True, required=False)
+    ignored_fields = serializers.DictField(
+        child=serializers.DictField(child=serializers.IntegerField()),
+        required=False,
+        help_text="For each dialect of other services, such as `openai`: by a field's name, the "
+        "number of calls in which it was ignored.",
+    )
     queue = QueueStatsSerializer()
     storage = StorageStatsSerializer()
 
@@ -353,8 +376,9 @@ class StatsView(APIView):
         is_whole = sees_installation(user, key_of(request))
         if is_whole:
             stats: dict[str, Any] = {
-                "codes": _codes_found(),
+                "codes": codes_found(),
                 "workers": WorkerStatus.objects.order_by("name"),
+                "ignored_fields": ignored_counts(),
                 "queue": _depths_by_kind(Q(), Q(), Q(), Q()),
                 "storage": installation_bytes(),
             }
@@ -364,29 +388,27 @@ class StatsView(APIView):
 
 
 def _of_user(user_id: int) -> dict[str, Any]:
-    of_voices = Q(voice__owner_id=user_id, voice__deleted_at=None)
     pinned = JobVoice.objects.filter(job__owner_id=user_id, version__voice=None)
-    of_jobs = Q(pk__in=pinned.values("version"))
-    return {
-        "queue": _depths_by_kind(
-            Q(owner_id=user_id), Q(job__owner_id=user_id), of_voices | of_jobs, owned_by(user_id)
-        ),
-        "storage": bytes_of_user(user_id),
-    }
+    versions = Q(voice__owner_id=user_id, voice__deleted_at=None)
+    versions |= Q(pk__in=pinned.values("version"))
+    jobs, segments = Q(owner_id=user_id), Q(job__owner_id=user_id)
+    depths = _depths_by_kind(jobs, segments, versions, owned_by(user_id))
+    return {"queue": depths, "storage": bytes_of_user(user_id)}
 
 
 def _depths_by_kind(jobs: Q, segments: Q, versions: Q, exports: Q) -> dict[str, dict[str, int]]:
     """Return how many rows there are in each status, of those that meet the conditions."""
-    batches = _depths(Batch, jobs & Q(kind=Batch.Kind.TEXTS))  # they have the statuses of jobs
-    of_jobs = _depths(RenderJob, jobs)
+    batches = depths(Batch, jobs & Q(kind=Batch.Kind.TEXTS))  # they have the statuses of jobs
+    of_jobs = depths(RenderJob, jobs)
     return {
         "jobs": {status: count + batches[status] for status, count in of_jobs.items()},
-        "segments": _depths(Segment, segments),
-        "voice_versions": _depths(VoiceVersion, versions),
-        "exports": _depths(Export, exports),
+        "segments": depths(Segment, segments),
+        "voice_versions": depths(VoiceVersion, versions),
+        "exports": depths(Export, exports),
     }
 
 
-def _depths(model: Any, condition: Q) -> dict[str, int]:
+def depths(model: Any, condition: Q) -> dict[str, int]:
+    """Return how many rows are in each status, none left out."""
     rows = model.objects.filter(condition).order_by().values_list("status").annotate(Count("pk"))
     return {str(value): 0 for value, _ in model._meta.get_field("status").choices} | dict(rows)

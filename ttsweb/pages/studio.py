@@ -82,24 +82,21 @@ def first_steps(request: HttpRequest) -> dict[str, Any]:
 
 
 def _coming(voices: Any) -> list[dict[str, str]]:
-    return [
-        {
-            "name": voice.name,
-            "url": reverse("admin:voices_voice_change", args=[voice.pk]),
-            "error": version.error_message or "Its clips could not be encoded."
-            if version.status == VoiceVersion.Status.FAILED
-            else "",
-        }
-        for voice in voices[:JOBS_SHOWN]
-        if (version := voice.current_version) is not None
-    ]
+    found = []
+    for voice in voices[:JOBS_SHOWN]:
+        if (version := voice.current_version) is not None:
+            has_failed = version.status == VoiceVersion.Status.FAILED
+            error = version.error_message or "Its clips could not be encoded."
+            url = reverse("admin:voices_voice_change", args=[voice.pk])
+            found.append({"name": voice.name, "url": url, "error": error if has_failed else ""})
+    return found
 
 
 def _worker_notice() -> str:
     """Return what keeps jobs from being rendered now and what to do, or an empty text."""
     heard_since = timezone.now() - dt.timedelta(seconds=settings.LEASE_SECONDS)
     workers = list(WorkerStatus.objects.filter(last_seen_at__gte=heard_since))
-    ready = {worker.role for worker in workers if worker.state == WorkerStatus.State.READY}
+    ready = {worker.role for worker in workers if worker.state in WorkerStatus.SERVING}
     if ready & set(_RENDERS) and ready & set(_WRITES_FILES):
         return ""
     if any(worker.state in _STARTS for worker in workers):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -57,12 +58,10 @@ class VoiceForm(_VoiceForm):
         name: str = self.cleaned_data["name"]
         voice = self.instance
         owner_id = self.user.pk if voice._state.adding else voice.owner_id
-        own = Voice.objects.filter(owner_id=owner_id, deleted_at__isnull=True)
-        others = own.filter(name__iexact=name)
-        if others.exclude(pk=voice.pk).exists():
-            raise ValidationError(
-                "Another voice has this name; choose another name.", code="voice_name_taken"
-            )
+        same = Voice.objects.filter(owner_id=owner_id, deleted_at=None, name__iexact=name)
+        if same.exclude(pk=voice.pk).exists():
+            sentence = "Another voice has this name; choose another name."
+            raise ValidationError(sentence, code="voice_name_taken")
         return name
 
     def clean_language(self) -> str:
@@ -130,6 +129,11 @@ class ClipRowForm(_VersionForm):
         super().__init__(*args, **kwargs)
         self.clips = clips or {}
         self.new_clip: NewClip | None = None
+        if not settings.TRANSCRIBER:
+            self.fields["transcript"].help_text = (
+                "Exactly the words that are spoken in the clip. No transcriber is set up here "
+                "that could propose them."
+            )
         widget = self.fields["clip"].widget
         assert isinstance(widget, ClipWidget)
         widget.clips = self.clips
@@ -145,20 +149,22 @@ class ClipRowForm(_VersionForm):
         content: bytes | None = file.read() if file else None
         if content is None and present is None and not self.has_error("audio"):
             self.add_error("audio", "Choose a clip.")
-        try:
-            if content is not None:
-                check_clip(content)
-        except ClipRejectedError as error:
-            self.add_error("audio", ValidationError(str(error), code=error.code))
-        try:
-            transcript = check_transcript(values.get("transcript") or "")
-        except ClipRejectedError as error:
-            self.add_error("transcript", ValidationError(str(error), code=error.code))
+        if content is not None:
+            self._check("audio", check_clip, content)
+        transcript = self._check("transcript", check_transcript, values.get("transcript") or "")
         if not self.errors:
             stored = present.stored if present is not None and content is None else None
             filename = file.name if file else getattr(present, "filename", "")
             self.new_clip = NewClip(transcript, filename, content=content, stored=stored)
         return values
+
+    def _check(self, name: str, check: Callable[[Any], str], value: Any) -> str:
+        """Return what a check makes of a field's value; a refusal is the field's error."""
+        try:
+            return check(value)
+        except ClipRejectedError as error:
+            self.add_error(name, ValidationError(str(error), code=error.code))
+            return ""
 
 
 class ClipRowFormSet(_VersionFormSet):
@@ -203,10 +209,10 @@ class ClipRowFormSet(_VersionFormSet):
         if any(row.errors for row in kept):
             return
         self.new_clips = [row.new_clip for row in kept if row.new_clip is not None]
+        limit = settings.MAX_CLIPS_PER_VOICE
         if not self.new_clips:
             raise ValidationError("A voice needs at least one clip.", code="clip_required")
-        if len(self.new_clips) > settings.MAX_CLIPS_PER_VOICE:
-            limit = settings.MAX_CLIPS_PER_VOICE
+        if len(self.new_clips) > limit:
             raise ValidationError(f"At most {limit} clips are allowed.", code="too_many_clips")
 
 

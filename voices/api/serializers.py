@@ -166,14 +166,8 @@ def read_clips(files: Sequence[UploadedFile[bytes]], transcripts: Sequence[str])
             container = check_clip(content)
         except ClipRejectedError as error:
             raise error.at(f"audio.{index}") from error
-        clips.append(
-            NewClip(
-                transcript=_read_transcript(transcript, index),
-                filename=file.name or "",
-                content=content,
-                container=container,
-            )
-        )
+        text = _read_transcript(transcript, index)
+        clips.append(NewClip(text, file.name or "", content, container=container))
     return clips
 
 
@@ -261,22 +255,18 @@ class VoiceSerializer(serializers.ModelSerializer[Voice]):
 
 
 def _check_numbers(clips: int, transcripts: Sequence[str]) -> None:
-    if len(transcripts) < clips:
-        raise ApiProblem(
-            400,
-            "transcript_required",
+    said = len(transcripts)
+    if said < clips:
+        sentence = (
             f"Each clip needs a transcript, but there are {counted(clips, 'clip')} and "
-            f"{counted(len(transcripts), 'transcript')}.",
-            attr="transcript",
+            f"{counted(said, 'transcript')}."
         )
-    if len(transcripts) > clips:
-        raise ApiProblem(
-            400,
-            "clip_required",
-            f"There are {len(transcripts)} transcripts for {clips} clips; send one "
-            "transcript for each clip.",
-            attr="audio",
+        raise ApiProblem(400, "transcript_required", sentence, attr="transcript")
+    if said > clips:
+        sentence = (
+            f"There are {said} transcripts for {clips} clips; send one transcript for each clip."
         )
+        raise ApiProblem(400, "clip_required", sentence, attr="audio")
 
 
 def _read_transcript(text: str, index: int) -> str:

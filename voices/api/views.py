@@ -1,13 +1,17 @@
-"""Serve voices over REST."""
+"""Serve voices over REST, also as files: export one, import one."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from django.core.files.uploadhandler import TemporaryFileUploadHandler
 from django.db.models import OuterRef, Prefetch, Q, QuerySet, Subquery
-from django.http import HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.urls import reverse
+from django.utils.http import content_disposition_header
+from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.parsers import MultiPartParser
@@ -15,32 +19,30 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from ttsweb.http.api import ApiProblem, check_query
+from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
 from ttsweb.http.fields import DescribedField
-from ttsweb.http.nouns import (
-    RANGE,
-    ListView,
-    Noun,
-    accepted_headers,
-    file_responses,
-    read_body,
-    read_query,
-)
+from ttsweb.http.nouns import ListView, Noun, accepted_headers, operation, read_body
 from ttsweb.http.parsers import BoundedJSONParser
 from ttsweb.http.query_filters import names_filter, truth_filter
-from ttsweb.http.ranged import StoredObject, object_response
+from ttsweb.http.ranged import ObjectResponse, StoredObject, object_response
 from ttsweb.http.schema import problems
 from ttsweb.refusals import POLL_SECONDS, SubmitRejectedError
 from ttsweb.rights import VOICES
 from voices import submit
 from voices.access import find_voice, may_change, visible_voices
 from voices.api.serializers import (
+    FormBooleanField,
+    FormCharField,
     VoiceCreateSerializer,
     VoiceFieldsSerializer,
     VoiceSerializer,
     VoiceUpdateSerializer,
 )
+from voices.clip_checks import ClipRejectedError
 from voices.models import LANGUAGE_TAG, Voice, VoiceVersion
+from voices.portable.archive import MAX_CODES_BYTES, ImportRefusedError
+from voices.portable.export import export_voice
+from voices.portable.import_ import create_voice_with_codes, import_voice
 from voices.removal import delete_voice
 from voices.transitions import request_encoding
 
@@ -142,12 +144,8 @@ def _find_own(request: Request, voice_id: uuid.UUID) -> Voice:
 def _encode(request: Request, voice: Voice, _: Mapping[str, Any]) -> None:
     check_own(request, voice)
     if voice.current_version is None or not request_encoding(voice.current_version):
-        raise ApiProblem(
-            409,
-            "voice_encoding",
-            "The voice is already waiting to be encoded.",
-            retry_after=POLL_SECONDS,
-        )
+        sentence = "The voice is already waiting to be encoded."
+        raise ApiProblem(409, "voice_encoding", sentence, retry_after=POLL_SECONDS)
 
 
 VOICE = Noun(
@@ -185,11 +183,14 @@ class VoicesView(ListView[Voice]):
             voices = voices.filter(pk=meant.pk)
         return voices
 
-    @extend_schema(
-        operation_id="create_voice",
+    @operation(
+        "create_voice",
+        {202: VoiceSerializer},
+        409,
+        413,
+        415,
         request=VoiceCreateSerializer,
         parameters=accepted_headers(),
-        responses={202: VoiceSerializer, **problems(400, 401, 409, 413, 415)},
     )
     def post(self, request: Request) -> Response:
         """Make a voice from one or more clips; it can speak when its status is `ready`."""
@@ -211,37 +212,32 @@ class VoiceView(APIView):
         may_wait=True,
     )
 
-    @extend_schema(
-        operation_id="update_voice",
+    @operation(
+        "update_voice",
+        dict.fromkeys((200, 202), VoiceSerializer),
+        403,
+        404,
+        409,
+        413,
+        415,
         request={
             "application/json": VoiceFieldsSerializer,
             "multipart/form-data": VoiceUpdateSerializer,
         },
         parameters=accepted_headers(),
-        responses={
-            200: VoiceSerializer,
-            202: VoiceSerializer,
-            **problems(400, 401, 403, 404, 409, 413, 415),
-        },
     )
     def patch(self, request: Request, voice_id: uuid.UUID) -> Response:
         """Change a voice.
 
         New clips or transcripts make a new version, and the answer is then 202.
         """
-        check_query(request, ())
         voice = _find_own(request, voice_id)
         context = {"clips": submit.current_clips(voice)}
         changes = dict(read_body(request, VoiceUpdateSerializer, partial=True, context=context))
         clips = changes.pop("clips")
         try:
-            version = submit.update_voice(
-                voice,
-                by=request.user.get_username(),
-                changes=changes,
-                clips=clips,
-                api_key=request.auth,
-            )
+            by, key = request.user.get_username(), request.auth
+            version = submit.update_voice(voice, by=by, changes=changes, clips=clips, api_key=key)
         except submit.VoiceDeletedError as error:
             raise ApiProblem(404, *_NOT_FOUND) from error
         if version is None:
@@ -266,30 +262,141 @@ class ClipQuerySerializer(serializers.Serializer[Any]):
 
 
 class VoiceAudioView(APIView):
-    @extend_schema(
-        operation_id="get_voice_audio",
-        parameters=[ClipQuerySerializer, RANGE],
-        responses=file_responses("audio/*", 400, 401, 404, 416),
-    )
-    def get(self, request: Request, voice_id: uuid.UUID) -> HttpResponseBase:
+    @operation("get_voice_audio", "audio/*", 404, 416, query=ClipQuerySerializer)
+    def get(
+        self, request: Request, voice_id: uuid.UUID, query: Mapping[str, int]
+    ) -> HttpResponseBase:
         """Return a clip of the newest version, or a byte range of it."""
-        index = read_query(request, ClipQuerySerializer)["clip"]
+        index = query["clip"]
         voice = find_voice_of(request, voice_id)
         version = voice.current_version
         clips = version.clips.all() if version else ()
-        clip = next((clip for clip in clips if clip.index == index), None)
-        if clip is None:
-            raise ApiProblem(
-                404,
-                "clip_not_found",
-                f"The voice has no clip {index}; clips are counted from 0.",
-                attr="clip",
+        stored = next((clip.stored for clip in clips if clip.index == index), None)
+        if stored is None:
+            sentence = f"The voice has no clip {index}; clips are counted from 0."
+            raise ApiProblem(404, "clip_not_found", sentence, attr="clip")
+        kind, name = CONTENT_TYPES[stored.container], f"{voice.name}-{index}.{stored.container}"
+        found = StoredObject(stored.original_key, kind, name, etag=stored.fingerprint)
+        return object_response(request._request, found)
+
+
+# --- voices as files ------------------------------------------------------------------------------
+
+
+class VoiceImportSerializer(StrictSerializer):
+    """An exported voice, and its name here."""
+
+    archive = serializers.FileField(help_text="A file from `GET /api/v1/voices/{id}/export`.")
+    name = FormCharField(
+        max_length=100, required=False, help_text="A name that replaces the one in the archive."
+    )
+    shared = FormBooleanField(
+        default=False,
+        help_text="True: every user may speak with the voice; it belongs to you in any case.",
+    )
+
+
+class VoiceCodesSerializer(VoiceCreateSerializer):
+    """A voice to create, with the codes of each of its clips."""
+
+    codes = serializers.ListField(
+        child=serializers.FileField(allow_empty_file=True, max_length=255),
+        min_length=1,
+        help_text="For each clip a safetensors file with `codes` int16 [K, T] and the metadata "
+        "clip (sha256 of the clip), codec (its fingerprint), frames and resampler.",
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        files = attrs.pop("codes")
+        codes = [file.read(MAX_CODES_BYTES + 1) for file in files]
+        return super().validate(attrs) | {"codes": codes}
+
+
+class VoiceExportView(APIView):
+    @operation("export_voice", {(200, "application/zip"): OpenApiTypes.BINARY}, 404, 409, 410)
+    def get(self, request: Request, voice_id: uuid.UUID) -> HttpResponseBase:
+        """Return clips, transcripts, codes and the consent record of a voice as one zip archive."""
+        voice = find_voice_of(request, voice_id)
+        version = voice.current_version
+        if version is None or not version.clips.exists():
+            sentence = "The voice has no clip to export; add one."
+            raise ApiProblem(409, "voice_without_clips", sentence)
+        archive = export_voice(voice, version)
+        response: HttpResponseBase
+        if request.method == "HEAD":
+            archive.close()
+            response = HttpResponse(content_type="application/zip")
+        else:
+            response = ObjectResponse(archive, content_type="application/zip")
+        name = "".join(one if one.isalnum() or one in " -_." else "_" for one in voice.name)
+        disposition = content_disposition_header(True, f"{name}.voice.zip")
+        response.headers["Content-Disposition"] = disposition or "attachment"
+        response.headers["Content-Length"] = str(archive.size)
+        response.headers["Cache-Control"] = "private, no-store"
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        return response
+
+
+class _ImportView(APIView):
+    """Make a voice of files: 201 if it is ready, 202 if it waits for the encoder."""
+
+    write_scopes = (VOICES,)
+    parser_classes = (MultiPartParser,)
+    body: type[StrictSerializer]
+    blamed: str  # the field that refusals name
+
+    make: Callable[..., Voice]
+
+    def answer(self, request: Request) -> Response:
+        fields = read_body(request, self.body)
+        try:
+            voice = self.make(
+                **fields, by=request.user.get_username(), owner=request.user, api_key=request.auth
             )
-        container = clip.stored.container
-        stored = StoredObject(
-            key=clip.stored.original_key,
-            content_type=CONTENT_TYPES[container],
-            filename=f"{voice.name}-{index}.{container}",
-            etag=clip.stored.fingerprint,
-        )
-        return object_response(request._request, stored)
+        except (ClipRejectedError, ImportRefusedError) as error:
+            raise error.at(self.blamed) from error
+        voice = Voice.objects.select_related("owner").get(pk=voice.pk)  # changed beside the object
+        version = voice.current_version
+        is_ready = version is not None and version.status == version.Status.READY
+        headers = {"Location": reverse("voice", args=[voice.pk])}
+        if not is_ready:
+            headers["Retry-After"] = str(POLL_SECONDS)
+        status = 201 if is_ready else 202
+        return Response(VoiceSerializer(voice).data, status=status, headers=headers)
+
+
+def _import(operation_id: str, body: type[StrictSerializer]) -> Callable[[Any], Any]:
+    answers, form = dict.fromkeys((201, 202), VoiceSerializer), {"multipart/form-data": body}
+    headers = accepted_headers(201)
+    return operation(operation_id, answers, 409, 413, 415, request=form, parameters=headers)
+
+
+class VoiceImportView(_ImportView):
+    body, blamed = VoiceImportSerializer, "archive"
+    make = staticmethod(lambda archive, **fields: import_voice(archive.file, **fields))
+
+    def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
+        """Take an archive to disk: it may be larger than one clip, so that limit is not for it."""
+        request.upload_handlers = [TemporaryFileUploadHandler(request)]
+        return super().initialize_request(request, *args, **kwargs)
+
+    @_import("import_voice", VoiceImportSerializer)
+    def post(self, request: Request) -> Response:
+        """Make a voice from an exported file: 201 if it is ready, 202 if it must be encoded first.
+
+        It can speak at once if the archive has codes of the codec that a worker has loaded.
+        """
+        return self.answer(request)
+
+
+class VoiceCodesImportView(_ImportView):
+    body, blamed = VoiceCodesSerializer, "codes"
+    make = staticmethod(create_voice_with_codes)
+
+    @_import("import_voice_codes", VoiceCodesSerializer)
+    def post(self, request: Request) -> Response:
+        """Make a voice from clips and their codes, which must belong to the loaded codec.
+
+        Codes that a clip has here already stay instead of those that are sent.
+        """
+        return self.answer(request)

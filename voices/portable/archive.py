@@ -28,12 +28,10 @@ class ImportRefusedError(RefusedError):
 
 
 def invalid(message: str) -> ImportRefusedError:
-    """Return the error for a file that is no archive of ours, or not a whole one."""
     return ImportRefusedError("archive_invalid", message)
 
 
 def too_large(message: str) -> ImportRefusedError:
-    """Return the error for an archive that holds more than is taken."""
     return ImportRefusedError("archive_too_large", message)
 
 
@@ -151,10 +149,8 @@ def check_codes(content: bytes) -> CheckedCodes:
     if set(texts) != _TEXTS or len(texts["resampler"]) > 20:
         raise _invalid(f"the metadata must be {', '.join(sorted(_TEXTS))}, and nothing else")
     codebooks, frames = _shape(header, data)
-    if texts["frames"] != str(frames):
-        raise _invalid(
-            f"the codes have {frames} frames, but the metadata say {texts['frames']!r:.20}"
-        )
+    if (said := texts["frames"]) != str(frames):
+        raise _invalid(f"the codes have {frames} frames, but the metadata say {said!r:.20}")
     if np.frombuffer(data, dtype="<i2").min() < 0:
         raise _invalid("the codes contain negative numbers")
     return CheckedCodes(

@@ -9,12 +9,13 @@ import re
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from typing import IO, Any, NamedTuple, NoReturn
+from typing import IO, Any
 
 from django.conf import settings
 from django.core.files.storage import default_storage
 from django.utils.dateparse import parse_datetime
 
+from ttsweb.http.parsers import read_json
 from ttsweb.refusals import RefusedError
 from ttsweb.zips import fixed_entry
 from voices.clip_checks import CONTAINERS
@@ -198,12 +199,9 @@ def read_manifest(archive: Archive) -> dict[str, Any]:
 
 
 def _parse(content: bytes) -> dict[str, Any]:
-    def refuse_number(name: str) -> NoReturn:
-        raise ValueError(f"{name} is not a JSON number")
-
     try:
-        members = json.loads(content.decode(), parse_constant=refuse_number)
-    except (ValueError, RecursionError) as error:
+        members = read_json(content)
+    except ValueError as error:
         raise invalid(f"{MANIFEST} cannot be read as JSON in UTF-8.") from error
     if not isinstance(members, dict):
         raise invalid(f"{MANIFEST} is not a JSON object.")
@@ -221,10 +219,8 @@ def _check_files(manifest: dict[str, Any], archive: Archive) -> None:
     if len(set(named)) != len(named):
         raise invalid("The manifest names a file twice.")
     for name in sorted(archive.names.symmetric_difference(named))[:1]:
-        where = (
-            "is not listed in the manifest" if name in archive.names else "is not in the archive"
-        )
-        raise invalid(f"The file {name!r} {where}.")
+        where = "listed in the manifest" if name in archive.names else "in the archive"
+        raise invalid(f"The file {name!r} is not {where}.")
 
 
 IN_MEMORY_BYTES = 4_000_000  # a larger archive goes through a temporary file
@@ -249,10 +245,7 @@ class ArchiveFile:
             yield part
 
 
-class _CodesEntry(NamedTuple):
-    name: str
-    content: bytes
-    codec_fingerprint: str
+_Codes = list[tuple[dict[str, str], bytes]]  # what the manifest says of each, and its bytes
 
 
 def export_voice(voice: Voice, version: VoiceVersion) -> ArchiveFile:
@@ -274,19 +267,19 @@ def export_voice(voice: Voice, version: VoiceVersion) -> ArchiveFile:
             target.writestr(fixed_entry(MANIFEST), text.encode())
             for clip, entries in zip(clips, codes, strict=True):
                 _copy_clip(target, clip)
-                for one in entries:
-                    target.writestr(fixed_entry(one.name), one.content)
+                for member, content in entries:
+                    target.writestr(fixed_entry(member["file"]), content)
         return ArchiveFile(file)
     except BaseException:
         file.close()
         raise
 
 
-def _codes_of(clip: ReferenceClip) -> list[_CodesEntry]:
+def _codes_of(clip: ReferenceClip) -> _Codes:
     """Return the clip's codes in each codec, newest codecs first where there are too many."""
     rows = ClipCodes.objects.filter(clip=clip.stored, encoded_at__isnull=False)
     newest = rows.order_by("-encoded_at")[:MAX_CODES_PER_CLIP]
-    entries = []
+    entries: _Codes = []
     for row in sorted(newest, key=lambda row: row.codec_fingerprint):
         try:
             with default_storage.open(row.key) as file:
@@ -294,13 +287,15 @@ def _codes_of(clip: ReferenceClip) -> list[_CodesEntry]:
         except FileNotFoundError:
             continue
         if len(content) <= MAX_CODES_BYTES:
-            name = f"codes/{clip.index}-{row.codec_fingerprint}.safetensors"
-            entries.append(_CodesEntry(name, content, row.codec_fingerprint))
+            codec, digest = row.codec_fingerprint, hashlib.sha256(content).hexdigest()
+            name = f"codes/{clip.index}-{codec}.safetensors"
+            member = {"file": name, "sha256": digest, "codec_fingerprint": codec}
+            entries.append((member, content))
     return entries
 
 
 def _manifest(
-    voice: Voice, version: VoiceVersion, clips: list[ReferenceClip], codes: list[list[_CodesEntry]]
+    voice: Voice, version: VoiceVersion, clips: list[ReferenceClip], codes: list[_Codes]
 ) -> dict[str, Any]:
     """Return the manifest; it holds neither ids nor the time of the export."""
     return {
@@ -324,14 +319,7 @@ def _manifest(
                 "filename": clip.filename,
                 "transcript": clip.transcript,
                 "measures": clip.stored.measures,
-                "codes": [
-                    {
-                        "file": one.name,
-                        "sha256": hashlib.sha256(one.content).hexdigest(),
-                        "codec_fingerprint": one.codec_fingerprint,
-                    }
-                    for one in entries
-                ],
+                "codes": [member for member, _ in entries],
             }
             for clip, entries in zip(clips, codes, strict=True)
         ],

@@ -121,13 +121,14 @@ def _adopt(voice: Voice, kept: _Kept) -> None:
     Codes that a clip has already stay. Call inside the transaction that makes the voice.
     """
     for clip, codes, key in kept.codes:
-        if not transitions.adopt_codes(
+        is_adopted = transitions.adopt_codes(
             clip,
             codes.codec_fingerprint,
             key=key,
             frames=codes.frames,
             resampler=codes.resampler,
-        ):
+        )
+        if not is_adopted:
             kept.unused.append(key)
     version = voice.current_version
     if version is not None:
@@ -167,11 +168,9 @@ def _store_clip(archive: Archive, member: dict[str, Any], tenant: str) -> Stored
     content = _read(archive, member, max_bytes=settings.MAX_CLIP_BYTES)
     container = check_clip(content)
     if container != member["container"]:
-        raise ClipRejectedError(
-            "clip_not_audio",
-            f"The clip {member['file']!r} is {container}, but the manifest says "
-            f"{member['container']}.",
-        )
+        named, said = member["file"], member["container"]
+        sentence = f"The clip {named!r} is {container}, but the manifest says {said}."
+        raise ClipRejectedError("clip_not_audio", sentence)
     stored = store_clip(content, container=container, tenant=tenant)
     if member["measures"] and not stored.measures:
         # A worker that decodes the clip puts its own in their place.
@@ -237,8 +236,7 @@ def _check_pairs(clips: Sequence[NewClip], codes: Sequence[bytes]) -> list[Check
             raise ImportRefusedError(
                 "codes_of_other_clip",
                 f"Codes {index} belong to another clip: their `clip` is "
-                f"{one.clip_fingerprint[:64]!r}, but the clip's sha256 is "
-                f"{clip.fingerprint}.",
+                f"{one.clip_fingerprint[:64]!r}, but the clip's sha256 is {clip.fingerprint}.",
             )
     given, loaded = {one.codec_fingerprint for one in checked}, _codecs(is_loaded=True)
     if not loaded:

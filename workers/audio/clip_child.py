@@ -94,7 +94,12 @@ def decode(source: Path, target: Path, *, container: str, max_seconds: float) ->
     tally = Tally()
     options = {"protocol_whitelist": "file", "codec_whitelist": ",".join(sorted(CODECS))}
     try:
-        with av.open(str(source), format=DEMUXERS[container], options=options) as opened:
+        with av.open(
+            str(source),
+            format=DEMUXERS[container],
+            options=options,
+            metadata_errors="replace",  # tags may be in any encoding; nobody reads them
+        ) as opened:
             stream = _first_audio_stream(opened)
             context = stream.codec_context
             codec, sample_rate, channels = context.name, context.sample_rate, context.channels

@@ -70,11 +70,6 @@ class DecodedClip:
     sample_rate: int
     measures: dict[str, Any]
 
-    @property
-    def warnings(self) -> list[dict[str, str]]:
-        found: list[dict[str, str]] = self.measures["warnings"]
-        return found
-
 
 def decode_clip(
     content: bytes, *, container: str, limits: ClipLimits, scratch: Path | None = None

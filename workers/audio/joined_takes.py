@@ -5,50 +5,19 @@ Each take is stretched on its own, so that it begins and ends at a sample that i
 
 from __future__ import annotations
 
-import math
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import soundfile
-from av.filter import Graph
 from django.core.files.storage import default_storage
 from django.db.models import QuerySet
 
+from synth.audio.filters import stretch
 from synth.contract import AudioArray
 from synth.models import Segment, Take
-from workers.audio.filters import filter_blocks, link
-
-_TAIL_SECONDS = 0.5
-_MAX_FACTOR = 2.0  # of one filter: beyond it `atempo` skips samples instead of blending them
-
-
-def stretch(
-    blocks: Iterable[AudioArray], sample_rate: int, *, speed: float, num_out: int | None = None
-) -> Iterator[AudioArray]:
-    """Yield mono audio, float32 [n], at `speed` times its pace; 1.0 passes it on untouched.
-
-    Args:
-        blocks: float32 [n] each, in order; one of them is in memory at a time.
-        speed: greater than 0; 2.0 takes half the time, to the sample.
-        num_out: samples to make in all where that is known better than by rounding, which lets
-            pieces of a longer text be stretched apart and still end where the whole would.
-    """
-    if speed == 1.0:
-        return iter(blocks)
-    # As many equal filters as keep each one's factor between 1/2 and 2.
-    count = max(1, math.ceil(abs(math.log2(speed)) / math.log2(_MAX_FACTOR)))
-    graph = Graph()
-    steps = [graph.add("atempo", repr(speed ** (1 / count))) for _ in range(count)]
-    return filter_blocks(
-        link(graph, *steps, sample_rate=sample_rate),
-        blocks,
-        sample_rate,
-        num_out=lambda num_in: round(num_in / speed) if num_out is None else num_out,
-        tail_seconds=_TAIL_SECONDS,
-    )
-
+from ttsweb.storage import fetch_object
 
 BLOCK_SAMPLES = 1 << 18  # what is in memory at once, whatever the length of the book
 
@@ -166,7 +135,7 @@ class JoinedTakes:
                 raise TakeMissingError([segment_id])
 
         try:
-            with default_storage.open(take.audio_key) as file, soundfile.SoundFile(file) as audio:
+            with soundfile.SoundFile(fetch_object(take.audio_key)) as audio:
                 yield from stretch(
                     read(audio), self.sample_rate, speed=self._speed, num_out=num_out
                 )

@@ -14,47 +14,81 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from synth.contract import AudioArray
-from synth.made_file import MadeFile
-from workers.audio.clips import WaveformPeaks
-from workers.audio.filters import (
+from synth.audio.filters import (
     Loudness,
     LoudnessMeter,
     PeakLimiter,
     measure_loudness,
     resample,
 )
+from synth.audio.writers import file_rate, mean_bit_rate, open_writer, read_blocks
+from synth.contract import AudioArray
+from ttsweb.storage import MadeFile
+from workers.audio.clips import WaveformPeaks
 from workers.audio.joined_takes import Cue, JoinedTakes
-from workers.audio.writers import file_rate, mean_bit_rate, open_writer, read_blocks
 
 # A limiter turned up further than this would be heard more than the loudness that it still gains.
 MAX_EXTRA_DB = 9.0
-TOLERANCE_LU = 0.1
+LOUDNESS_TOLERANCE_LU = 0.1
+TARGET_TOLERANCE_LU = 0.5
+PEAK_LIMIT_DBTP = -1.0  # EBU R 128: what a file may reach between its samples
+MAX_PEAKS = 1000
 MAX_PASSES = 8
-_LEAST_SEARCHED_YIELD = (
-    0.2  # a limiter that is at work all the time gives less back than this for a dB
-)
+_MAX_WRITES = 5
+_PEAK_MARGIN_DB = 0.05
+_LEAST_YIELD = 0.2  # a limiter that is at work all the time gives less back than this for a dB
 
 
-class FoundGain(NamedTuple):
-    """A gain, of which `extra_db` makes up for the limiter, and the loudness that it gives.
+@dataclass(slots=True)
+class Level:
+    """How loud a signal is to be made: one gain, and the ceiling of its peaks, both in dB.
 
-    `yielded` is how much louder the last dB of gain made the signal.
+    `extra_db` is how much of the gain makes up for what the limiter costs.
     """
 
-    gain_db: float
-    extra_db: float
-    loudness_lufs: float
-    yielded: float
+    gain_db: float = 0.0
+    ceiling_dbtp: float | None = None
+    extra_db: float = 0.0
+    yielded: float = 1.0  # how much louder a dB of gain made the signal so far
+    before: tuple[float, float] | None = None  # gain and loudness that were measured before
+
+    def apply(
+        self, blocks: Iterable[AudioArray], sample_rate: int
+    ) -> tuple[Iterable[AudioArray], PeakLimiter | None]:
+        """Return the blocks with gain and ceiling, and what limits them."""
+        if self.gain_db:
+            blocks = amplify(blocks, self.gain_db)
+        if self.ceiling_dbtp is None:
+            return blocks, None
+        limiter = PeakLimiter(sample_rate, ceiling=10 ** (self.ceiling_dbtp / 20))
+        return limiter.limit(blocks), limiter
+
+    def approach(self, target: float, found: float | None) -> bool:
+        """Correct the gain by the LUFS that it gave; return whether that makes a difference.
+
+        What the limiter alone has cost is made up for, as far as that is not heard more than it.
+        """
+        if found is None:
+            return False
+        if self.before is not None and abs(self.gain_db - self.before[0]) > LOUDNESS_TOLERANCE_LU:
+            slope = (found - self.before[1]) / (self.gain_db - self.before[0])
+            self.yielded = min(1.0, max(_LEAST_YIELD, slope))
+        self.before = (self.gain_db, found)
+        step = min((target - found) / self.yielded, MAX_EXTRA_DB - self.extra_db)
+        if min(abs(target - found), abs(step)) <= LOUDNESS_TOLERANCE_LU:
+            return False
+        self.gain_db += step
+        self.extra_db += step
+        return True
 
 
-def find_gain(
+def find_level(
     signal: Iterable[AudioArray], sample_rate: int, *, target_lufs: float, ceiling_dbtp: float
-) -> FoundGain | None:
-    """Return the gain for a signal that is read anew by each pass; None where it has no loudness.
+) -> Level | None:
+    """Return the level for a signal that is read anew by each pass; None where it has no loudness.
 
-    The loudness is within TOLERANCE_LU of the target, or as near as MAX_EXTRA_DB and MAX_PASSES
-    let it come.
+    The loudness is within LOUDNESS_TOLERANCE_LU of the target, or as near as MAX_EXTRA_DB and
+    MAX_PASSES let it come.
 
     Args:
         signal: mono blocks, float32 [n]; iterable as often as asked for.
@@ -63,44 +97,22 @@ def find_gain(
     plain = measure_loudness(signal, sample_rate)
     if plain.integrated_lufs is None:
         return None
-    gain = target_lufs - plain.integrated_lufs
-    if plain.true_peak_dbtp + gain <= ceiling_dbtp:
-        return FoundGain(gain, 0.0, target_lufs, 1.0)
-    extra, yielded, loudness = 0.0, 1.0, plain.integrated_lufs
-    before: tuple[float, float] | None = None  # extra and loudness of the pass before
+    level = Level(target_lufs - plain.integrated_lufs, ceiling_dbtp)
+    if plain.true_peak_dbtp + level.gain_db <= ceiling_dbtp:
+        return level
     for _ in range(MAX_PASSES - 1):
-        limiter = PeakLimiter(sample_rate, ceiling=10 ** (ceiling_dbtp / 20))
-        limited = limiter.limit(amplify(signal, gain + extra))
-        measured = measure_loudness(limited, sample_rate).integrated_lufs
-        if measured is None:  # cannot be: what had a loudness is louder now
+        limited, _ = level.apply(signal, sample_rate)
+        found = measure_loudness(limited, sample_rate).integrated_lufs
+        if not level.approach(target_lufs, found):
             break
-        loudness = measured
-        if before is not None and abs(extra - before[0]) > TOLERANCE_LU:
-            slope = (loudness - before[1]) / (extra - before[0])
-            yielded = min(1.0, max(_LEAST_SEARCHED_YIELD, slope))
-        missing = target_lufs - loudness
-        wanted = min(MAX_EXTRA_DB, max(0.0, extra + missing / yielded))
-        if abs(missing) <= TOLERANCE_LU or abs(wanted - extra) <= TOLERANCE_LU:
-            break
-        before, extra = (extra, loudness), wanted
-    else:
-        extra = before[0] if before is not None else extra  # the last that was measured
-    return FoundGain(gain + extra, extra, loudness, yielded)
+    level.before = None  # a codec gives another loudness
+    return level
 
 
 def amplify(blocks: Iterable[AudioArray], gain_db: float) -> Iterator[AudioArray]:
     gain = np.float32(10 ** (gain_db / 20))
     for block in blocks:
         yield (block * gain).astype(np.float32)
-
-
-MAX_PEAKS = 1000
-PEAK_LIMIT_DBTP = -1.0  # EBU R 128: what a file may reach between its samples
-LOUDNESS_TOLERANCE_LU = 0.1
-TARGET_TOLERANCE_LU = 0.5
-_PEAK_MARGIN_DB = 0.05
-_MAX_WRITES = 5
-_LEAST_YIELD = 0.25  # a limiter that is at work all the time gives less back than this for a dB
 
 
 class ExportUnwantedError(Exception):
@@ -118,29 +130,6 @@ class AudioOptions:
     sample_rate: int | None = None
     bit_rate: int | None = None
     loudness: float | None = None
-
-
-@dataclass(slots=True)
-class _Level:
-    """How loud the next writing is to be: one gain, and the ceiling of its peaks, both in dB.
-
-    `extra_db` is how much of the gain makes up for what the limiter costs; `yielded` how much
-    louder a dB of gain made the file so far.
-    """
-
-    gain_db: float = 0.0
-    ceiling_dbtp: float | None = None
-    extra_db: float = 0.0
-    yielded: float = 1.0
-    before: tuple[float, float] | None = None  # gain and loudness of the writing before
-
-    def yield_of(self, lufs: float | None) -> float:
-        """Return how much louder a dB of gain makes the file, by the last two writings."""
-        now = None if lufs is None else (self.gain_db, lufs)
-        before, self.before = self.before, now
-        if before is None or now is None or abs(now[0] - before[0]) < LOUDNESS_TOLERANCE_LU:
-            return self.yielded
-        return min(1.0, max(_LEAST_YIELD, (now[1] - before[1]) / (now[0] - before[0])))
 
 
 class _Written(NamedTuple):
@@ -166,12 +155,11 @@ def make_file(
         options.format, takes.sample_rate, asked=options.sample_rate, bit_rate=options.bit_rate
     )
     blocks = _Source(takes, rate, is_unwanted)
-    level = _Level()
-    if options.loudness is not None:  # else, and where there is no loudness, as it comes
+    level = None
+    if options.loudness is not None:
         ceiling = PEAK_LIMIT_DBTP - _PEAK_MARGIN_DB
-        found = find_gain(blocks, rate, target_lufs=options.loudness, ceiling_dbtp=ceiling)
-        if found is not None:
-            level = _Level(found.gain_db, ceiling, found.extra_db, found.yielded)
+        level = find_level(blocks, rate, target_lufs=options.loudness, ceiling_dbtp=ceiling)
+    level = level or Level()  # where no loudness is asked for, or there is none, as it comes
     written = _write(path, blocks, rate, options, level)
     for _ in range(_MAX_WRITES - 1):
         if not _adjust(level, written, options.loudness):
@@ -209,17 +197,9 @@ class _Source:
             yield block
 
 
-def _write(
-    path: Path, source: _Source, rate: int, options: AudioOptions, level: _Level
-) -> _Written:
+def _write(path: Path, source: _Source, rate: int, options: AudioOptions, level: Level) -> _Written:
     """Write the file once, then measure what it holds."""
-    limiter = None
-    blocks: Iterable[AudioArray] = source
-    if level.gain_db:
-        blocks = amplify(blocks, level.gain_db)
-    if level.ceiling_dbtp is not None:
-        limiter = PeakLimiter(rate, ceiling=10 ** (level.ceiling_dbtp / 20))
-        blocks = limiter.limit(blocks)
+    blocks, limiter = level.apply(source, rate)
     num_samples = 0
     path.unlink(missing_ok=True)
     with open_writer(path, options.format, rate, options.bit_rate) as writer:
@@ -234,28 +214,18 @@ def _write(
     return _Written(num_samples, meter.close(), peaks.values(), float(turned_down))
 
 
-def _adjust(level: _Level, written: _Written, target: float | None) -> bool:
+def _adjust(level: Level, written: _Written, target: float | None) -> bool:
     """Correct the level by what was measured; return whether another writing can help."""
     if target is None or level.ceiling_dbtp is None:
         return False
-    found = written.loudness.integrated_lufs
-    missing = 0.0 if found is None else target - found
-    is_changed = False
     over = written.loudness.true_peak_dbtp - PEAK_LIMIT_DBTP
     if over > 0:
         level.ceiling_dbtp -= over + _PEAK_MARGIN_DB
-        is_changed = True
-    # What the limiter alone has cost is made up for, as far as that is not heard more than it.
-    step = min(missing / level.yield_of(found), MAX_EXTRA_DB - level.extra_db)
-    if abs(missing) > LOUDNESS_TOLERANCE_LU and abs(step) > LOUDNESS_TOLERANCE_LU:
-        level.gain_db += step
-        level.extra_db += step
-        is_changed = True
-    return is_changed
+    return level.approach(target, written.loudness.integrated_lufs) or over > 0
 
 
 def _report(
-    path: Path, written: _Written, rate: int, options: AudioOptions, level: _Level
+    path: Path, written: _Written, rate: int, options: AudioOptions, level: Level
 ) -> dict[str, Any]:
     """Return what was measured on the file, and what was done to make it so."""
     seconds = written.num_samples / rate

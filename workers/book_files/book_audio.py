@@ -7,15 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from synth.books.book import CodedError, Metadata
 from synth.contract import AudioArray
 
 
-class BookFileError(Exception):
+class BookFileError(CodedError):
     """A book that cannot become the file asked for; `code` is stable, the message says why."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code, self.message = code, message
 
 
 def tag_text(text: str) -> str:
@@ -30,26 +27,14 @@ def letters_of(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class BookFacts:
+class BookFacts(Metadata):
     """Hold what a book's tags say; empty where nothing is known.
 
     `date` is a year or an ISO date; `series_index` a number as text, such as "2" or "2.5".
     """
 
-    title: str
-    subtitle: str = ""
-    authors: tuple[str, ...] = ()
     narrators: tuple[str, ...] = ()
-    language: str = ""
-    publisher: str = ""
-    date: str = ""
-    description: str = ""
-    isbn: str = ""
-    asin: str = ""
-    series: str = ""
-    series_index: str = ""
     genres: tuple[str, ...] = ()
-    rights: str = ""
 
 
 def book_tags(facts: BookFacts) -> dict[str, str]:
@@ -69,8 +54,6 @@ def book_tags(facts: BookFacts) -> dict[str, str]:
         "subtitle": facts.subtitle,
         "series": facts.series,
         "series-part": facts.series_index if facts.series else "",
-        "isbn": facts.isbn,
-        "asin": facts.asin,
     }
     return {name: tag_text(text) for name, text in found.items() if text}
 

@@ -22,11 +22,11 @@ import av
 import numpy as np
 import numpy.typing as npt
 
+from synth.audio.writers import open_writer, read_blocks
 from synth.contract import AudioArray
 from synth.formats import BOOK_FORMATS
 from ttsweb.storage import TEMPORARY_SUFFIX
 from workers.audio.clips import WaveformPeaks
-from workers.audio.writers import open_writer, read_blocks
 from workers.book_files.book_audio import BookAudio, SegmentSpan
 from workers.book_files.chapter_mastering import (
     FRAME_SAMPLES,
@@ -148,6 +148,7 @@ def publish_file(path: Path) -> Iterator[Path]:
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 _UNFINISHED_SECONDS = 86_400
+_MAX_CACHE_BYTES = 20 * 2**30
 
 
 class EncodeCache:
@@ -156,9 +157,8 @@ class EncodeCache:
     Entries appear whole: the facts are written last, and an entry without them does not count.
     """
 
-    def __init__(self, folder: Path, *, max_bytes: int = 20 * 2**30) -> None:
-        """Prepare; `trim` brings the folder below `max_bytes`."""
-        self._folder, self._max_bytes = folder, max_bytes
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._in_use: set[str] = set()
 
     def path(self, key: str) -> Path:
@@ -215,7 +215,7 @@ class EncodeCache:
                     path.unlink()
         total = sum(size for _, size, _ in rows)
         for _, size, facts in sorted(rows):
-            if total <= self._max_bytes:
+            if total <= _MAX_CACHE_BYTES:
                 return
             if facts.stem not in self._in_use:
                 facts.unlink(missing_ok=True)
@@ -297,7 +297,7 @@ class Encoder:
             av.library_versions,
             chapter.content_key,
             mastered.gains_db,
-            self.mastering.to_json(),
+            asdict(self.mastering),
             asdict(encoding),
             (book.sample_rate, rate),
         )
@@ -364,7 +364,7 @@ class Encoder:
             read = read_blocks(path, form, rate)
         wave = WaveformPeaks(length, most=MAX_PEAKS)
         levels = measure_levels(self.stop_if_unwanted(read, wave), rate)
-        return facts | {"levels": levels.to_json(), "peaks": wave.values()}
+        return facts | {"levels": asdict(levels), "peaks": wave.values()}
 
     def stop_if_unwanted(
         self, blocks: Iterable[AudioArray], wave: WaveformPeaks | None = None

@@ -14,12 +14,13 @@ import av
 import numpy as np
 import soundfile
 
+from synth.audio.writers import open_writer, read_blocks
+from synth.books.book import Cover
 from synth.books.file_names import numbered_name
 from synth.formats import BOOK_FORMATS, CHAPTER_FORMATS, WAV_BYTES, AudioFormat
-from workers.audio.writers import open_writer, read_blocks
 from workers.book_files.book_audio import BookAudio, BookFileError, book_tags, tag_text
 from workers.book_files.chapter_encodes import ChapterFile, Encoder, Encoding
-from workers.book_files.cover import CoverImage, book_cover
+from workers.book_files.cover import book_cover
 from workers.book_files.m4b import Mark, marks_of, write_mp4
 
 
@@ -79,7 +80,7 @@ def make_one_file(
 
 
 def _copy_with_tags(
-    path: Path, chapter: ChapterFile, form: AudioFormat, tags: dict[str, str], cover: CoverImage
+    path: Path, chapter: ChapterFile, form: AudioFormat, tags: dict[str, str], cover: Cover
 ) -> None:
     """Copy an encode's frames into a new file with tags: nothing is encoded."""
     if not form.codec:
@@ -105,7 +106,7 @@ def _encode_joined(
     chapters: Sequence[ChapterFile],
     encoding: Encoding,
     tags: dict[str, str],
-    cover: CoverImage,
+    cover: Cover,
 ) -> None:
     form, rate = BOOK_FORMATS[encoding.format], chapters[0].sample_rate
     marks = marks_of(chapters)
@@ -202,12 +203,13 @@ def _chapter_comments(marks: Sequence[Mark], rate: int) -> dict[str, str]:
     return found
 
 
-def _add_cover(target: Any, form: AudioFormat, cover: CoverImage) -> None:
+def _add_cover(target: Any, form: AudioFormat, cover: Cover) -> None:
     """Add the cover where the container has a place for pictures."""
     if not form.has_cover:
         return
     name = {"image/jpeg": "jpeg_pipe", "image/png": "png_pipe"}[cover.media_type]
-    opened: Any = av.open(BytesIO(cover.content), format=name)
+    # A picture may have comments in any encoding; nobody reads them.
+    opened: Any = av.open(BytesIO(cover.content), format=name, metadata_errors="replace")
     with opened as picture:
         source = picture.streams.video[0]
         stream = target.add_stream_from_template(source)

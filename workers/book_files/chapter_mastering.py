@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from synth.audio.filters import LoudnessMeter, PeakLimiter, resample
 from synth.contract import AudioArray
 from workers.audio.clips import FLOOR_DBFS, dbfs
-from workers.audio.filters import LoudnessMeter, PeakLimiter, resample
 from workers.book_files.book_audio import BookAudio, ChapterAudio, SegmentSpan
 
 FLOOR_WINDOW_SECONDS = 0.5
@@ -38,9 +37,6 @@ class Levels:
     true_peak_dbtp: float
     floor_dbfs: float
     loudness_lufs: float | None
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class LevelMeter:
@@ -151,9 +147,6 @@ class Mastering:
     head_seconds: float = 0.75
     tail_seconds: float = 2.0
     tone_dbfs: float = -75.0
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def missing_db(self, levels: Levels) -> float | None:
         """Return the dB up to the target; None where there is nothing to make louder."""

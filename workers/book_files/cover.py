@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 import av
 import numpy as np
 import numpy.typing as npt
 
-from synth.books.book import ImageSize, image_size
+from synth.books.book import MAX_COVER_BYTES, MAX_COVER_PIXELS, Cover, ImageSize, image_size
 from workers.book_files.book_audio import BookFacts, BookFileError
 
 _ROWS = """
@@ -161,8 +161,6 @@ def _shape(base: str, marks: str) -> npt.NDArray[np.bool_]:
     return shape
 
 
-MAX_COVER_BYTES = 20 * 2**20
-MAX_COVER_PIXELS = 25_000_000  # decoded it takes up to 100 MB
 KEPT_PIXELS = 3000  # a side up to this is kept as it came
 _SHRUNK_PIXELS = 2400
 _CODECS = {"jpeg": "mjpeg", "png": "png", "webp": "webp"}
@@ -170,18 +168,7 @@ _MEDIA_TYPES = {"jpeg": "image/jpeg", "png": "image/png"}
 _JPEG_QUALITY = 3  # of 2 (best) to 31
 
 
-class CoverImage(NamedTuple):
-    """Hold a cover that files can carry: a JPEG or a PNG."""
-
-    media_type: str
-    content: bytes
-
-    @property
-    def suffix(self) -> str:
-        return ".png" if self.media_type == "image/png" else ".jpg"
-
-
-def book_cover(given: bytes | None, facts: BookFacts) -> CoverImage:
+def book_cover(given: bytes | None, facts: BookFacts) -> Cover:
     """Return the cover of a book: the given one, or one with its title where there is none.
 
     Raises:
@@ -191,11 +178,15 @@ def book_cover(given: bytes | None, facts: BookFacts) -> CoverImage:
         return check_cover(given)
     pixels = draw_cover(facts.title, ", ".join(facts.authors))
     frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
-    return CoverImage("image/jpeg", _encode_jpeg(frame.reformat(format="yuvj420p")))
+    return Cover("image/jpeg", _encode_jpeg(frame.reformat(format="yuvj420p")))
 
 
-def check_cover(content: bytes) -> CoverImage:
-    """Return a cover as files carry it; what its header says is checked before it is decoded.
+def cover_name(cover: Cover) -> str:
+    return "cover.png" if cover.media_type == "image/png" else "cover.jpg"
+
+
+def check_cover(content: bytes) -> Cover:
+    """Return a cover as files carry it, JPEG or PNG; its header is checked before it is decoded.
 
     Raises:
         BookFileError: `cover_unreadable` or `cover_too_large`.
@@ -214,11 +205,11 @@ def check_cover(content: bytes) -> CoverImage:
         )
     frame = _decode_image(content, size)
     if size.format in _MEDIA_TYPES and max(size.width, size.height) <= KEPT_PIXELS:
-        return CoverImage(_MEDIA_TYPES[size.format], content)
+        return Cover(_MEDIA_TYPES[size.format], content)
     scale = min(1.0, _SHRUNK_PIXELS / max(frame.width, frame.height))
     width, height = (max(2, round(side * scale / 2) * 2) for side in (frame.width, frame.height))
     small = frame.reformat(width=width, height=height, format="yuvj420p")
-    return CoverImage("image/jpeg", _encode_jpeg(small))
+    return Cover("image/jpeg", _encode_jpeg(small))
 
 
 def _decode_image(content: bytes, size: ImageSize) -> Any:

@@ -14,10 +14,10 @@ from typing import IO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from synth.books.book import Cover
 from workers.book_files.book_audio import BookFacts, BookFileError, book_tags, tag_text
 from workers.book_files.chapter_encodes import PRIMING_FRAMES, ChapterFile
 from workers.book_files.chapter_mastering import FRAME_SAMPLES
-from workers.book_files.cover import CoverImage
 
 _UTF8, _JPEG, _PNG, _INTEGER = 1, 13, 14, 21
 _AUDIOBOOK = 2
@@ -68,7 +68,7 @@ def write_mp4(
     file: IO[bytes],
     chapters: Sequence[ChapterFile],
     facts: BookFacts,
-    cover: CoverImage | None,
+    cover: Cover | None,
     *,
     brand: bytes = b"M4B ",
 ) -> None:
@@ -83,7 +83,8 @@ def write_mp4(
     """
     sizes = _frame_sizes(chapters)
     rate, marks = chapters[0].sample_rate, marks_of(chapters)
-    titles = [_title_sample(mark.title) for mark in marks]
+    texts = [_cut_utf8(mark.title, _MAX_TITLE_BYTES) for mark in marks]
+    titles = [struct.pack(">H", len(text)) + text + _TITLE_ENCODING for text in texts]
     title_bytes = sum(map(len, titles))
     sound, text = _sound(sizes), _text(titles, marks)
     tags = user_data(facts, cover, [(mark.start / rate, mark.title) for mark in marks])
@@ -155,11 +156,6 @@ def _text(titles: Sequence[bytes], marks: Sequence[Mark]) -> Track:
     return Track([(1, mark.end - mark.start) for mark in marks], sizes, [(1, 1)], starts)
 
 
-def _title_sample(title: str) -> bytes:
-    text = _cut_utf8(title, _MAX_TITLE_BYTES)
-    return struct.pack(">H", len(text)) + text + _TITLE_ENCODING
-
-
 def _cut_utf8(text: str, most: int) -> bytes:
     """Return a text as at most so many bytes, cut between characters."""
     return tag_text(text).encode()[:most].decode(errors="ignore").encode()
@@ -185,12 +181,10 @@ _TEXT_BOXES = {
     b"cprt": "copyright",
 }
 # Those that have no box of their own have these names, which Audiobookshelf looks for.
-_FREE_TEXTS = ("subtitle", "series", "series-part", "publisher", "language", "isbn", "asin")
+_FREE_TEXTS = ("subtitle", "series", "series-part", "publisher", "language")
 
 
-def user_data(
-    facts: BookFacts, cover: CoverImage | None, marks: Sequence[tuple[float, str]]
-) -> Pieces:
+def user_data(facts: BookFacts, cover: Cover | None, marks: Sequence[tuple[float, str]]) -> Pieces:
     """Return the `udta` box: tags, cover, and chapters as (seconds, title) for old players."""
     tags = book_tags(facts)
     if facts.series:

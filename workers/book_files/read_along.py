@@ -19,6 +19,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from lxml import etree
 
+from synth.books.book import Cover
 from workers.book_files.book_audio import (
     BookAudio,
     BookFacts,
@@ -27,7 +28,7 @@ from workers.book_files.book_audio import (
     letters_of,
 )
 from workers.book_files.chapter_encodes import ChapterFile, Encoder, Encoding
-from workers.book_files.cover import CoverImage, book_cover
+from workers.book_files.cover import book_cover, cover_name
 from workers.book_files.m4b import write_mp4
 
 ACTIVE_CLASS = "read-along-active"
@@ -100,7 +101,7 @@ def make_read_along(
     chapters = list(encoder.chapters(book, encoding))
     contents = {
         "META-INF/container.xml": _CONTAINER.encode(),
-        f"OEBPS/cover{cover.suffix}": cover.content,
+        f"OEBPS/{cover_name(cover)}": cover.content,
     }
     overlays: Overlays = {}
     for index, chapter in enumerate(chapters):
@@ -203,8 +204,11 @@ def _extend_package(package: Any, base: str, overlays: Overlays, facts: BookFact
     return needs_nav
 
 
-def _new_package(facts: BookFacts, cover: CoverImage, documents: Sequence[str]) -> Any:
+def _new_package(facts: BookFacts, cover: Cover, documents: Sequence[str]) -> Any:
     """Return the package document of a plain EPUB, but for what overlays need."""
+    # The same whenever the book is made.
+    parts = "\x1f".join((facts.title, *facts.authors)).encode(errors="replace")
+    identifier = f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, parts.hex())}"
     namespaces: Mapping[Any, str] = {None: _OPF[1:-1], "dc": _DC[1:-1]}
     attributes = {"version": "3.0", "unique-identifier": "book-id"}
     package = etree.Element(f"{_OPF}package", attributes, nsmap=namespaces)
@@ -212,7 +216,7 @@ def _new_package(facts: BookFacts, cover: CoverImage, documents: Sequence[str]) 
         etree.SubElement(package, f"{_OPF}{name}") for name in ("metadata", "manifest", "spine")
     )
     for name, values in (
-        ("identifier", [_identifier(facts)]),
+        ("identifier", [identifier]),
         ("title", [_clean(facts.title) or "Untitled"]),
         ("language", [_clean(facts.language) or "und"]),
         ("creator", facts.authors),
@@ -225,7 +229,7 @@ def _new_package(facts: BookFacts, cover: CoverImage, documents: Sequence[str]) 
             if value:
                 etree.SubElement(metadata, f"{_DC}{name}").text = _clean(value)
     metadata[0].set("id", "book-id")
-    item = _add_item(manifest, "cover", f"cover{cover.suffix}", cover.media_type)
+    item = _add_item(manifest, "cover", cover_name(cover), cover.media_type)
     item.set("properties", "cover-image")
     for number, name in enumerate(documents, start=1):
         href = name.removeprefix("OEBPS/")
@@ -237,14 +241,6 @@ def _new_package(facts: BookFacts, cover: CoverImage, documents: Sequence[str]) 
 def _add_item(manifest: Any, identity: str, href: str, media_type: str) -> Any:
     attributes = {"id": identity, "href": href, "media-type": media_type}
     return etree.SubElement(manifest, f"{_OPF}item", attributes)
-
-
-def _identifier(facts: BookFacts) -> str:
-    """Return a name for the book that is the same whenever it is made."""
-    if facts.isbn:
-        return f"urn:isbn:{facts.isbn}"
-    parts = "\x1f".join((facts.title, *facts.authors))
-    return f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, parts.encode(errors='replace').hex())}"
 
 
 def _page_of(chapter: ChapterFile, language: str) -> str:

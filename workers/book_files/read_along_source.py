@@ -295,17 +295,13 @@ def _mark(body: Any, start: _Place, end: _Place, name: str) -> str:
     return name
 
 
-class _Edge(NamedTuple):
-    """Say where a wrap begins or ends in a parent: in a text node of it, or at a child."""
+def _edge(common: Any, place: _Place, *, is_first: bool) -> Any:
+    """Return an edge of the wrap: a place in a parent's text, or a whole child of it.
 
-    child: Any | None  # a whole child, or None for a place in a text node
-    place: _Place | None
-
-
-def _edge(common: Any, place: _Place, *, is_first: bool) -> _Edge | None:
-    """Return an edge of the wrap; None where it lies in the middle of a child."""
+    None where it lies in the middle of a child.
+    """
     if place.holder.parent is common:
-        return _Edge(None, place)
+        return place
     child = place.holder.parent
     while child.getparent() is not common:
         child = child.getparent()
@@ -314,21 +310,20 @@ def _edge(common: Any, place: _Place, *, is_first: bool) -> _Edge | None:
     if outer != place.holder:
         return None
     rest = outer.get()[: place.at] if is_first else outer.get()[place.at + 1 :]
-    return None if "".join(_fold(rest)) else _Edge(child, None)
+    return None if "".join(_fold(rest)) else child
 
 
-def _wrap(common: Any, first: _Edge, last: _Edge, name: str) -> None:
+def _wrap(common: Any, first: Any, last: Any, name: str) -> None:
     """Move what lies between two edges of a parent into a new span."""
     span = common.makeelement(f"{XHTML}span", {"id": name})
     tail, next_child = _cut_after(common, last)
-    if first.child is not None:
-        position = common.index(first.child)
-    else:
-        assert first.place is not None
-        holder, text = first.place.holder, first.place.holder.get()
-        holder.put(text[: first.place.at])
-        span.text = text[first.place.at :]
+    if isinstance(first, _Place):
+        holder, text = first.holder, first.holder.get()
+        holder.put(text[: first.at])
+        span.text = text[first.at :]
         position = common.index(holder.element) + 1 if holder.is_tail else 0
+    else:
+        position = common.index(first)
     stop = len(common) if next_child is None else common.index(next_child)
     for child in list(common)[position:stop]:
         span.append(child)  # with its tail
@@ -336,15 +331,14 @@ def _wrap(common: Any, first: _Edge, last: _Edge, name: str) -> None:
     span.tail = tail
 
 
-def _cut_after(common: Any, last: _Edge) -> tuple[str, Any | None]:
+def _cut_after(common: Any, last: Any) -> tuple[str, Any | None]:
     """Cut off the text that follows the last character, and return it with the child after it."""
-    if last.child is not None:
-        text, last.child.tail = last.child.tail or "", None
-        return text, last.child.getnext()
-    assert last.place is not None
-    holder, text = last.place.holder, last.place.holder.get()
-    holder.put(text[: last.place.at + 1])
-    rest = text[last.place.at + 1 :]
+    if not isinstance(last, _Place):
+        text, last.tail = last.tail or "", None
+        return text, last.getnext()
+    holder, text = last.holder, last.holder.get()
+    holder.put(text[: last.at + 1])
+    rest = text[last.at + 1 :]
     if holder.is_tail:
         return rest, holder.element.getnext()
     return rest, common[0] if len(common) else None

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from synth.books.book import Cover
 from synth.books.file_names import safe_name
 from synth.jobs.timestamps import Spoken, to_srt, to_vtt
 from workers.book_files.book_audio import BookFacts
 from workers.book_files.chapter_encodes import ChapterFile
 from workers.book_files.chapter_mastering import Mastering
-from workers.book_files.cover import CoverImage
+from workers.book_files.cover import cover_name
 from workers.book_files.m4b import Mark, marks_of
 
 _YEAR = re.compile(r"\d{4}")
@@ -58,8 +60,8 @@ def metadata_json(facts: BookFacts, marks: Sequence[Mark], sample_rate: int) -> 
         "publishedDate": facts.date or None,
         "publisher": facts.publisher or None,
         "description": facts.description or None,
-        "isbn": facts.isbn or None,
-        "asin": facts.asin or None,
+        "isbn": None,
+        "asin": None,
         "language": facts.language or None,
         "explicit": False,
         "abridged": False,
@@ -70,7 +72,7 @@ def put_on_shelf(
     library: Path,
     facts: BookFacts,
     files: Iterable[Path],
-    cover: CoverImage,
+    cover: Cover,
     chapters: Sequence[ChapterFile],
 ) -> Path:
     """Move a book's files with cover and sidecar below `library`, and return its folder.
@@ -82,7 +84,7 @@ def put_on_shelf(
     folder.mkdir(parents=True)
     for file in files:
         file.rename(folder / file.name)
-    (folder / f"cover{cover.suffix}").write_bytes(cover.content)
+    (folder / cover_name(cover)).write_bytes(cover.content)
     facts_of_shelf = metadata_json(facts, marks_of(chapters), chapters[0].sample_rate)
     sidecar = json.dumps(facts_of_shelf, ensure_ascii=False, indent=2)
     (folder / "metadata.json").write_text(sidecar, encoding="utf-8", errors="replace")
@@ -92,9 +94,6 @@ def put_on_shelf(
 def _year(facts: BookFacts) -> str | None:
     found = _YEAR.search(facts.date)
     return found.group() if found else None
-
-
-_WRITERS: dict[str, Callable[[Sequence[Spoken], int], str]] = {"srt": to_srt, "vtt": to_vtt}
 
 
 def write_book_subtitles(path: Path, chapters: Sequence[ChapterFile], form: str) -> None:
@@ -112,7 +111,8 @@ def write_book_subtitles(path: Path, chapters: Sequence[ChapterFile], form: str)
         for number, span in enumerate(chapter.spans)
     ]  # fmt: skip
     rate = chapters[0].sample_rate if chapters else 1
-    path.write_text(_WRITERS[form](spoken, rate), encoding="utf-8")
+    write = to_srt if form == "srt" else to_vtt
+    path.write_text(write(spoken, rate), encoding="utf-8")
 
 
 MAX_FILE_SECONDS = 120 * 60  # what ACX takes per file
@@ -131,7 +131,7 @@ def book_report(chapters: Sequence[ChapterFile], mastering: Mastering) -> dict[s
     rows = [_row(chapter, mastering) for chapter in chapters]
     failed = [row["index"] for row in rows if not row["passed"]]
     return {
-        "mastering": mastering.to_json(),
+        "mastering": asdict(mastering),
         "passed": bool(rows) and not failed,
         "failed_chapters": failed,
         "seconds": round(sum(row["seconds"] for row in rows), 3),
@@ -144,7 +144,7 @@ def _row(chapter: ChapterFile, mastering: Mastering) -> dict[str, Any]:
     return {
         "index": chapter.place,
         "title": chapter.title,
-        **chapter.levels.to_json(),
+        **asdict(chapter.levels),
         "seconds": round(chapter.num_samples / chapter.sample_rate, 3),
         "num_samples": chapter.num_samples,
         "sample_rate": chapter.sample_rate,

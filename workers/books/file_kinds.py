@@ -12,6 +12,7 @@ from typing import Any
 
 from django.core.files.storage import default_storage
 
+from synth.audio.writers import read_blocks
 from synth.audiobooks.files import OWN, Kind, audio_format
 from synth.audiobooks.plans import load_plan
 from synth.books.book import StoredBookError
@@ -21,7 +22,6 @@ from synth.books.plan_edits import PlanEditError
 from synth.formats import BOOK_FILES
 from synth.models import BookFile, BookSource
 from synth.text.segments import SPEAKER_TAG
-from workers.audio.writers import read_blocks
 from workers.book_files.book_audio import (
     BookAudio,
     BookFileError,
@@ -169,10 +169,6 @@ def _subtitles(work: FileWork) -> Chapters:
     return chapters
 
 
-def _report(work: FileWork) -> Chapters:
-    return list(work.encoder.chapters(work.book, work.encoding))
-
-
 _MAKERS: dict[str, Callable[[FileWork], Chapters]] = {
     Kind.CHAPTERS: _chapters,
     Kind.SHELF: _shelf,
@@ -180,7 +176,7 @@ _MAKERS: dict[str, Callable[[FileWork], Chapters]] = {
     Kind.SAMPLE: _sample,
     Kind.SRT: _subtitles,
     Kind.VTT: _subtitles,
-    Kind.REPORT: _report,
+    Kind.REPORT: lambda work: list(work.encoder.chapters(work.book, work.encoding)),
 }
 
 

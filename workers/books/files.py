@@ -17,18 +17,17 @@ import numpy as np
 from django.conf import settings
 from django.db.models import Q
 
+from synth.audio.writers import FileTooLongError
 from synth.audiobooks.files import BookContent, Kind, content_of, preset_of
 from synth.formats import BOOK_FILES
-from synth.made_file import MadeFile
 from synth.models import BookFile, BookSource, Export, RenderJob, Take
 from synth.transitions.files import finish_book_file
 from synth.transitions.segment_edits import render_lost_again
-from ttsweb.storage import TEMPORARY_SUFFIX
+from ttsweb.storage import TEMPORARY_SUFFIX, MadeFile
 from voices.objects import delete_objects
 from workers import errors
 from workers.audio.joined_takes import MixedRatesError, TakeMissingError, TakesChangedError
 from workers.audio.mastering import MAX_PEAKS, TARGET_TOLERANCE_LU
-from workers.audio.writers import FileTooLongError
 from workers.book_files.book_audio import BookAudio, BookFileError
 from workers.book_files.chapter_encodes import ChapterFile, EncodeCache, Encoder, Encoding
 from workers.book_files.chapter_files import make_one_file
@@ -215,10 +214,11 @@ def _make(process: WorkerProcess, claim: HeldClaim) -> None:
     ) as folder:
         path, chapter = Path(folder) / f"made.{row.kind}", row.options.get("chapter")
         content = content_of(source, row.job)
-        made = _write(path, row, source, content, claim).stored(path, row.kind)
+        made = _write(path, row, source, content, claim)
+        made = retry_while_away(partial(made.stored, path, row.kind))
     finish = partial(
         finish_book_file,
-        claim.fence,
+        claim,
         made,
         content_digest=content.digest(chapter),
         is_partial=not content.is_whole(chapter),

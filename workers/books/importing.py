@@ -162,7 +162,7 @@ def _import(process: WorkerProcess, claim: HeldClaim) -> None:
         "error_message": "",
         **keys,
     }
-    if not retry_while_away(partial(finish_book, claim.fence, facts)):
+    if not retry_while_away(partial(finish_book, claim, facts)):
         delete_objects(keys.values())
         return
     logger.info("book planned: chars=%d", said["source_chars"])
@@ -184,7 +184,9 @@ def _store(source: BookSource, folder: Path, cover_type: str) -> dict[str, str]:
     keys = {}
     for key, name, ending in wanted:
         with (folder / name).open("rb") as file:
-            keys[key] = default_storage.save(f"{stem}.{ending}", File(file))
+            keys[key] = retry_while_away(
+                partial(default_storage.save, f"{stem}.{ending}", File(file))
+            )
     return keys
 
 

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 from django.core.files.storage import default_storage
 
-from synth.audiobooks.plans import metadata_of_file
+from synth.audio.filters import LoudnessMeter
+from synth.audiobooks.plans import METADATA_FIELDS, METADATA_LISTS, metadata_of_file
 from synth.books.book import StoredBookError
 from synth.contract import AudioArray
 from synth.models import BookSource, Chapter, RenderJob, Segment
 from synth.text.pauses import Pauses
-from workers.audio.filters import LoudnessMeter
 from workers.audio.joined_takes import JoinedTakes, MixedRatesError, Pin, TakesChangedError
 from workers.book_files.book_audio import (
     BookAudio,
@@ -31,13 +31,6 @@ from workers.book_files.book_audio import (
 )
 from workers.book_files.chapter_encodes import Encoder, publish_file
 from workers.book_files.cover import check_cover
-
-_LISTS = ("authors", "narrators", "genres")
-_TEXTS = (
-    "title", "subtitle", "language", "publisher", "date", "description", "series", "series_index",
-    "rights",
-)  # fmt: skip
-
 
 _VALUES = (
     "pk", "text", "speaker", "pause_after_ms", "take_id", "take__content_key",
@@ -100,9 +93,11 @@ def facts_of(job: RenderJob, source: BookSource | None) -> BookFacts:
     except (FileNotFoundError, StoredBookError):
         known = {"title": source.title or source.filename, "authors": source.authors}
     known = {"narrators": narrators, **known, **source.metadata}
-    texts: dict[str, Any] = {name: known.get(name, "") for name in _TEXTS}
-    lists: dict[str, Any] = {name: tuple(known.get(name, ())) for name in _LISTS}
-    return BookFacts(**texts, **lists)
+    facts: dict[str, Any] = {
+        name: tuple(known.get(name, ())) if name in METADATA_LISTS else known.get(name, "")
+        for name in METADATA_FIELDS
+    }
+    return BookFacts(**facts)
 
 
 def _chapter(

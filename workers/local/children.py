@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -35,6 +35,7 @@ class Child:
         *,
         descriptors: Sequence[int] = (),
         log: IO[bytes] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """Describe the child; nothing is started yet.
 
@@ -42,10 +43,12 @@ class Child:
             module: run as `python -m` would, ended with this process.
             descriptors: open files that the child shares with this process.
             log: takes what the child writes; this process's standard error when None.
+            environment: variables that the child has beside those of this process.
         """
         self.name = name
         self._module, self._arguments = module, list(arguments)
         self._descriptors, self._log = tuple(descriptors), log
+        self._environment = {**os.environ, **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at = self._next_start_at = 0.0
         self._pause = FIRST_PAUSE_SECONDS
@@ -73,6 +76,7 @@ class Child:
         self._process = subprocess.Popen(
             [*watched, self._module, *self._arguments],
             cwd=settings.BASE_DIR,
+            env=self._environment,
             stdin=subprocess.DEVNULL,
             # Standard output belongs to the command; a log line is not part of its answer.
             stdout=self._log if self._log is not None else sys.stderr.fileno(),
@@ -91,12 +95,8 @@ class Child:
             if now - self._started_at >= HEALTHY_SECONDS:
                 self._pause = FIRST_PAUSE_SECONDS
             self._next_start_at = now + self._pause
-            logger.warning(
-                "%s ended: exit=%s, starting it again in %.1f s",
-                self.name,
-                self.exit_code,
-                self._pause,
-            )
+            text = "%s ended: exit=%s, starting it again in %.1f s"
+            logger.warning(text, self.name, self.exit_code, self._pause)
             self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
         elif now >= self._next_start_at:
             self._next_start_at = 0.0

@@ -11,6 +11,7 @@ import sys
 import textwrap
 import time
 from argparse import Namespace
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from ttsweb.counted import counted
 from ttsweb.http import listen
 from ttsweb.leases import database_now
 from ttsweb.migration import migrate_once
+from ttsweb.storage import storage_place
 from voices.clip_checks import ClipRejectedError
 from voices.models import ClipCodes, Voice, VoiceVersion
 from voices.submit import NewClip, create_voice, update_voice
@@ -74,13 +76,13 @@ class Demo:
         chosen = self._chosen
         source = clip_source(chosen)
         try:
-            with reporting_errors(self.stdout, as_json=chosen.json), signals_interrupt():
-                if chosen.no_serve:
-                    self._run(chosen, source, None)
-                else:
-                    # Before anything is rendered: a port that is taken is told at once.
-                    with open_socket(chosen) as listening:
-                        self._run(chosen, source, listening)
+            with (
+                reporting_errors(self.stdout, as_json=chosen.json),
+                signals_interrupt(),
+                # Before anything is rendered: a port that is taken is told at once.
+                nullcontext() if chosen.no_serve else open_socket(chosen) as listening,
+            ):
+                self._run(chosen, source, listening)
         except KeyboardInterrupt:
             self._say("Stopped.")
             if not self._is_serving:
@@ -101,9 +103,8 @@ class Demo:
             path, seconds, runs = render_demo(source, text, user, worker, progress)
             self._tell(path, seconds, runs, time.monotonic() - started, as_json=chosen.json)
             if listening is not None:
-                _, key = create_key(
-                    user, "demo", expires_at=timezone.now() + dt.timedelta(days=KEY_DAYS)
-                )
+                until = timezone.now() + dt.timedelta(days=KEY_DAYS)
+                _, key = create_key(user, "demo", expires_at=until)
                 self._serve(listening, worker, key, source.voice_name)
         finally:
             progress.leave()
@@ -124,12 +125,12 @@ class Demo:
             }
             self.stdout.write(json.dumps(answer))
             self.stdout.flush()
-        else:
-            here = Path.cwd()
-            shown = path.relative_to(here) if path.is_relative_to(here) else path
-            self._say(f"Audio       {shown}  ({seconds:.1f} s of audio after {wall_seconds:.1f} s)")
-            self._say(f"Model       {card.name}, licence {card.licence}")
-            self._say(textwrap.indent(textwrap.fill(card.description, LINE_WIDTH), " " * 12))
+            return
+        here = Path.cwd()
+        shown = path.relative_to(here) if path.is_relative_to(here) else path
+        self._say(f"Audio       {shown}  ({seconds:.1f} s of audio after {wall_seconds:.1f} s)")
+        self._say(f"Model       {card.name}, licence {card.licence}")
+        self._say(textwrap.indent(textwrap.fill(card.description, LINE_WIDTH), " " * 12))
 
     def _serve(
         self, listening: socket.socket, worker: LocalWorker, key: str, voice_name: str
@@ -299,10 +300,9 @@ def find_or_make_voice(source: ClipSource, owner: User) -> Voice:
         else:
             update_voice(voice, by=owner.get_username(), clips=[clip])
     except OSError as error:
-        reason = f"{error.strerror or error}: {settings.STORAGE_DIR}"
-        raise StepError(
-            "storage_unavailable", f"The clip could not be stored ({reason})."
-        ) from error
+        reason = f"{error.strerror or error}: {storage_place()}"
+        message = f"The clip could not be stored ({reason})."
+        raise StepError("storage_unavailable", message) from error
     except ClipRejectedError as error:
         raise StepError(error.code, str(error)) from error
     version = newest_version(voice)

@@ -12,6 +12,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +30,7 @@ from ttsweb.commands.base import BaseCommand
 from ttsweb.http.listen import ListenError, check_address, open_socket
 from ttsweb.leases import database_now
 from ttsweb.migration import missing_migrations
+from ttsweb.storage import storage_place
 from workers.rendering.transcriber import TranscriberError, find_factory
 
 Level = Literal["ok", "warn", "fail"]
@@ -62,6 +64,9 @@ class Finding:
         return found | ({"rows": self.rows} if self.rows else {})
 
 
+ok, warn, fail = partial(Finding, "ok"), partial(Finding, "warn"), partial(Finding, "fail")
+
+
 def run_checks(checks: Iterable[tuple[str, Check]]) -> Iterator[Finding]:
     """Yield what each check finds; one that breaks is a failure of what it looked at."""
     for name, check in checks:
@@ -69,7 +74,7 @@ def run_checks(checks: Iterable[tuple[str, Check]]) -> Iterator[Finding]:
             yield replace(check(), name=name)
         except Exception as error:  # whatever is broken here must not hide the other findings  # noqa: BLE001
             first = next((line for line in str(error).splitlines() if line.strip()), "no text")
-            yield Finding("fail", f"{type(error).__name__}: {first}", name=name)
+            yield fail(f"{type(error).__name__}: {first}", name=name)
 
 
 MAX_CLOCK_SKEW_SECONDS = 5.0
@@ -81,16 +86,15 @@ def look_at_python() -> Finding:
     where = f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors"
     text = f"{version} on {where} ({sys.executable})"
     if (3, 11) <= sys.version_info[:2] <= (3, 14):
-        return Finding("ok", text)
-    return Finding("fail", text, "use Python 3.11 to 3.14 (TTS_PYTHON)")
+        return ok(text)
+    return fail(text, "use Python 3.11 to 3.14 (TTS_PYTHON)")
 
 
 def look_at_settings() -> Finding:
-    unknown = settings.UNKNOWN_VARIABLES
-    if unknown:
-        return Finding("warn", "; ".join(unknown), "correct or remove it")
+    if unknown := settings.UNKNOWN_VARIABLES:
+        return warn("; ".join(unknown), "correct or remove it")
     form = "embedded" if settings.IS_EMBEDDED else "production"
-    return Finding("ok", f"{form}, data in {settings.DATA_DIR}")
+    return ok(f"{form}, data in {settings.DATA_DIR}")
 
 
 def look_at_codecs() -> Finding:
@@ -99,38 +103,33 @@ def look_at_codecs() -> Finding:
     read, written = {"vorbis", "pcm_s16le", "flac", *LOSSY}, {one.codec for one in FORMATS.values()}
     missing = sorted((read | written - {""}) - av.codecs_available)
     if missing:
-        return Finding(
-            "fail",
+        return fail(
             f"PyAV {av.__version__} lacks {', '.join(missing)}",
             ".venv/bin/pip install --force-reinstall --only-binary :all: av",
         )
-    return Finding("ok", f"PyAV {av.__version__} reads and writes all formats that are needed")
+    return ok(f"PyAV {av.__version__} reads and writes all formats that are needed")
 
 
 def look_at_database() -> Finding:
     described = connection.settings_dict["NAME"]
-    if not _database_is_made():
-        return Finding("ok", f"{described} does not exist yet; demo and serve create it")
+    if not database_is_made():
+        return ok(f"{described} does not exist yet; demo and serve create it")
     try:
         connection.ensure_connection()
         missing = missing_migrations()
         skew = abs((database_now() - timezone.now()).total_seconds())
     except (DatabaseError, InterfaceError) as error:
         reason = str(error).strip().splitlines()[0]
-        return Finding("fail", f"{connection.vendor}: {reason}", "check TTS_DATABASE_URL")
+        return fail(f"{connection.vendor}: {reason}", "check TTS_DATABASE_URL")
     text = f"{connection.vendor} {described}"
     if missing:
-        return Finding(
-            "warn", f"{text}: {len(missing)} migrations are not applied", "./tts migrate"
-        )
+        return warn(f"{text}: {len(missing)} migrations are not applied", "./tts migrate")
     if skew > MAX_CLOCK_SKEW_SECONDS:
-        return Finding(
-            "warn", f"{text}: its clock differs by {skew:.0f} s", "set the clocks of both machines"
-        )
-    return Finding("ok", f"{text}, migrated")
+        return warn(f"{text}: its clock differs by {skew:.0f} s", "set the clocks of both machines")
+    return ok(f"{text}, migrated")
 
 
-def _database_is_made() -> bool:
+def database_is_made() -> bool:
     """Return False where opening it would make it: a look must leave things as they are."""
     if connection.vendor != "sqlite" or connection.connection is not None:
         return True
@@ -141,7 +140,7 @@ def look_at_broker() -> Finding:
     if settings.REDIS_URL is None:
         folder = Path(settings.CELERY["broker_transport_options"]["data_folder_in"])
         waiting = sum(1 for _ in folder.iterdir()) if folder.is_dir() else 0
-        return Finding("ok", f"files in {folder}, {waiting} messages are waiting")
+        return ok(f"files in {folder}, {waiting} messages are waiting")
     broker = current_app.connection_for_write(connect_timeout=BROKER_SECONDS)
     with broker:
         shown = broker.as_uri()  # without the password
@@ -149,69 +148,86 @@ def look_at_broker() -> Finding:
             broker.ensure_connection(max_retries=1, timeout=BROKER_SECONDS)
         except Exception as error:  # each transport has errors of its own  # noqa: BLE001
             text = f"{shown}: {type(error).__name__}"
-            return Finding("fail", text, "start Redis, or check TTS_REDIS_URL")
-    return Finding("ok", shown)
+            return fail(text, "start Redis, or check TTS_REDIS_URL")
+    return ok(shown)
 
 
 def look_at_storage() -> Finding:
-    content = b"written by ./tts doctor"
+    place = storage_place()
     try:
-        key = default_storage.save(f"doctor-{uuid.uuid4().hex}", ContentFile(content))
-        with default_storage.open(key) as file:
-            is_same = file.read() == content
-        default_storage.delete(key)
+        wrong = _try_storage()
     except OSError as error:
-        text = f"{settings.STORAGE_DIR}: {error.strerror or error}"
-        return Finding(
-            "fail", text, "set TTS_DATA_DIR or TTS_STORAGE_DIR to a folder that can be written"
-        )
+        remedy = "set TTS_DATA_DIR or TTS_STORAGE to a folder that can be written"
+        if settings.STORAGE_DIR is None:
+            remedy = "check the server, TTS_STORAGE and the credentials; work waits until then"
+        return fail(f"{place}: {error.strerror or error}", remedy)
+    if wrong:
+        return fail(f"{place}: {wrong}", "use another storage; this one would lose what is stored")
+    if settings.STORAGE_DIR is None:
+        return ok(place)
     free = shutil.disk_usage(settings.STORAGE_DIR).free
-    text = f"{settings.STORAGE_DIR}, {free / 1e9:.1f} GB free"
-    if not is_same:
-        return Finding(
-            "fail", f"{text}: the data that was read differs from the data that was written"
-        )
+    text = f"{place}, {free / 1e9:.1f} GB free"
     if free < settings.MIN_FREE_BYTES:
-        return Finding("fail", text, "free some disk space; until then workers start no new work")
-    return Finding("ok", text)
+        return fail(text, "free some disk space; until then workers start no new work")
+    return ok(text)
+
+
+def _try_storage() -> str:
+    """Do with an object all that the service does; return what went wrong of it."""
+    content, folder = b"written by ./tts doctor", f"doctor-{uuid.uuid4().hex}"
+    key = default_storage.save(f"{folder}/object", ContentFile(content))
+    others = [default_storage.save(key, ContentFile(b"another's"))]
+    try:
+        with default_storage.open(key) as file:
+            if file.read() != content:
+                return "the data that was read differs from the data that was written"
+        with default_storage.open_range(key, 8, 10) as file:  # type: ignore[attr-defined]  # of both kinds
+            if file.read(2) != content[8:10]:
+                return "a part of an object was read wrong"
+        if sorted(default_storage.listdir(folder)[1]) != sorted(
+            one.rpartition("/")[2] for one in (key, *others)
+        ):
+            return "the list of its objects is not complete"
+    finally:
+        for name in (key, *others, *([folder] if settings.STORAGE_DIR else [])):
+            default_storage.delete(name)
+    return "an object stays after it was deleted" if default_storage.exists(key) else ""
 
 
 def look_at_transcriber() -> Finding:
     """Say whether the transcriber that the settings name is there; it is not started."""
     name = settings.TRANSCRIBER
     if not name:
-        return Finding(
-            "ok",
-            "no transcriber is set (TTS_TRANSCRIBER), so takes are not checked for wrong words",
+        return ok(
+            "no transcriber is set (TTS_TRANSCRIBER), so takes are not checked for wrong words, "
+            "and no transcripts are proposed"
         )
     try:
         find_factory(name)
     except TranscriberError as error:
-        return Finding(
-            "fail", str(error), "install the transcriber's package, or leave TTS_TRANSCRIBER empty"
-        )
-    return Finding("ok", f"takes are checked by {name}")
+        return fail(str(error), "install the transcriber's package, or leave TTS_TRANSCRIBER empty")
+    return ok(f"takes are checked by {name}")
 
 
 def look_at_workers() -> Finding:
-    if not _database_is_made():
-        return Finding("ok", "none yet; serve, demo and say start one")
+    if not database_is_made():
+        return ok("none yet; serve, demo and say start one")
     try:
         rows = list(WorkerStatus.objects.exclude(state=WorkerStatus.State.STOPPED))
         since = database_now() - dt.timedelta(seconds=settings.LEASE_SECONDS)
     except (DatabaseError, InterfaceError):
-        return Finding("ok", "unknown, as the database has no tables yet")
+        return ok("unknown, as the database has no tables yet")
     live = [row for row in rows if row.last_seen_at > since]
     text = "; ".join(f"{row.name} {row.role} {row.state} {row.detail}".strip() for row in live)
     if any(row.state == WorkerStatus.State.FAILED for row in live):
-        return Finding("fail", text, "look at the worker's log")
+        return fail(text, "look at the worker's log")
     if any(row.detail for row in live):
-        return Finding("warn", text, "look at the worker's log")
+        return warn(text, "look at the worker's log")
     if live:
-        return Finding("ok", text)
+        return ok(text)
     if settings.IS_EMBEDDED:
-        return Finding("ok", "none is running; serve, demo and say start one")
-    return Finding("warn", "none is running", "./tts worker --role gpu, ./tts worker --role cpu")
+        return ok("none is running; serve, demo and say start one")
+    return warn("none is running", "./tts worker --role gpu, ./tts worker --role cpu")
 
 
 def look_at_port() -> Finding:
@@ -222,8 +238,8 @@ def look_at_port() -> Finding:
     except ListenError as error:
         if error.code == "port_taken":
             return _who_listens(where)
-        return Finding("fail", str(error))
-    return Finding("ok", f"{where} is free")
+        return fail(str(error))
+    return ok(f"{where} is free")
 
 
 def _who_listens(where: str) -> Finding:
@@ -232,14 +248,12 @@ def _who_listens(where: str) -> Finding:
     try:
         asked.request("GET", "/healthz")
         if asked.getresponse().status == 200:
-            return Finding("ok", f"{where} is used by a site like this one")
+            return ok(f"{where} is used by a site like this one")
     except (OSError, http.client.HTTPException):
         pass  # no web server, or one that does not answer
     finally:
         asked.close()
-    return Finding(
-        "warn", f"{where} is used by another program", "use --port auto, or set TTS_PORT"
-    )
+    return warn(f"{where} is used by another program", "use --port auto, or set TTS_PORT")
 
 
 CHECKS: tuple[tuple[str, Check], ...] = (
@@ -257,15 +271,14 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 
 def run(command: BaseCommand, options: dict[str, Any]) -> None:
     """Look at everything, then exit 1 if anything failed."""
-    found: list[Finding] = []
-    for finding in look():
-        found.append(finding)
+    failed, shown = 0, []
+    for finding in look_for_production() if options["production"] else look():
+        failed += finding.level == "fail"
+        shown.append(finding.as_json())
         if not options["json"]:
             command.stdout.write(finding.line())
-    failed = sum(finding.level == "fail" for finding in found)
     if options["json"]:
-        findings = [each.as_json() for each in found]
-        command.stdout.write(json.dumps({"failed": failed, "findings": findings}))
+        command.stdout.write(json.dumps({"failed": failed, "findings": shown}))
     if failed:
         sys.exit(1)
 
@@ -277,6 +290,14 @@ def look() -> Iterator[Finding]:
         engine = import_module("workers.local.doctor_engine")  # loads torch
     except (ImportError, OSError) as error:
         text = f"cannot be imported: {str(error).splitlines()[0]}"
-        yield Finding("fail", text, "remove .venv and run ./tts doctor", name="torch")
+        yield fail(text, "remove .venv and run ./tts doctor", name="torch")
     else:
         yield from run_checks(engine.CHECKS)
+
+
+def look_for_production() -> Iterator[Finding]:
+    """Yield what an installation needs that others reach; nothing here needs torch."""
+    production = import_module("workers.local.doctor_production")  # which has findings as these
+    kept = ("settings", "database", "broker", "storage", "workers")
+    yield from run_checks((name, check) for name, check in CHECKS if name in kept)
+    yield from run_checks(production.CHECKS)

@@ -12,8 +12,10 @@ import fcntl
 import os
 import time
 import uuid
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from typing import TypeVar
 
 from django.conf import settings
 from django.core.files.storage import default_storage
@@ -33,7 +35,7 @@ LOCK_NAME = "worker.lock"
 LOOK_EVERY_SECONDS = 1.0
 LIVE_SECONDS = 20.0  # a living worker writes its row every 5 s
 POLL_SECONDS = 0.1
-LIVE = (WorkerStatus.State.STARTING, WorkerStatus.State.WARMING, WorkerStatus.State.READY)
+LIVE = (WorkerStatus.State.STARTING, WorkerStatus.State.WARMING, *WorkerStatus.SERVING)
 
 
 class LocalWorker:
@@ -60,13 +62,9 @@ class LocalWorker:
         try:
             if self._take_lock() and not self._others_serve():
                 self._spawned_at = leases.database_now()
-                self.child = Child(
-                    "worker",
-                    "manage",
-                    ["worker", "--role", "all", "--name", self.name],
-                    descriptors=[self._lock] if self._lock is not None else [],
-                    log=self.log,
-                )
+                arguments = ["worker", "--role", "all", "--name", self.name]
+                held = [self._lock] if self._lock is not None else []
+                self.child = Child("worker", "manage", arguments, descriptors=held, log=self.log)
                 self.child.start()
         except (DatabaseError, InterfaceError):
             connection.close()  # away for now; the next look opens another connection
@@ -74,7 +72,7 @@ class LocalWorker:
 
     def is_ready(self) -> bool:
         """Return whether a worker with a warm engine has been seen lately."""
-        rows = _seen_lately().filter(state=WorkerStatus.State.READY, role__in=("gpu", "all"))
+        rows = _seen_lately().filter(state__in=WorkerStatus.SERVING, role__in=("gpu", "all"))
         if self.child is not None:
             # The row of an earlier run under our name may still be there.
             rows = rows.filter(pk=self.name, started_at__gte=self._spawned_at)
@@ -151,6 +149,7 @@ def _seen_lately() -> models.QuerySet[WorkerStatus]:
 
 
 CHUNK_BYTES = 1 << 20
+Row = TypeVar("Row", VoiceVersion, RenderJob)
 
 
 def wait_encoded(version_id: uuid.UUID, worker: LocalWorker, progress: Progress) -> VoiceVersion:
@@ -159,18 +158,26 @@ def wait_encoded(version_id: uuid.UUID, worker: LocalWorker, progress: Progress)
     Raises:
         StepError: it failed, with its own code and sentence, or voice_deleted.
     """
-    started = time.monotonic()
-    while True:
-        version = VoiceVersion.objects.filter(pk=version_id).first()
-        if version is None:
-            raise StepError("voice_deleted", "The voice was deleted while it was encoded.")
+    gone = StepError("voice_deleted", "The voice was deleted while it was encoded.")
+    for version, seconds in _polled(VoiceVersion.objects.filter(pk=version_id), worker, gone):
         if version.status == VoiceVersion.Status.READY:
-            return version
+            break
         if version.status == VoiceVersion.Status.FAILED:
             raise StepError(version.error_code, version.error_message)
-        progress.update(f"{version.status}, {time.monotonic() - started:.0f} s")
+        progress.update(f"{version.status}, {seconds:.0f} s")
+    return version
+
+
+def _polled(
+    rows: models.QuerySet[Row], worker: LocalWorker, gone: StepError
+) -> Iterator[tuple[Row, float]]:
+    """Yield a row as it is now, and the seconds since the first look; raise `gone` without one."""
+    started = time.monotonic()
+    while (row := rows.first()) is not None:
+        yield row, time.monotonic() - started
         time.sleep(POLL_SECONDS)
         worker.keep()
+    raise gone
 
 
 def wait_ended(job_id: uuid.UUID, worker: LocalWorker, progress: Progress) -> RenderJob:
@@ -179,20 +186,14 @@ def wait_ended(job_id: uuid.UUID, worker: LocalWorker, progress: Progress) -> Re
     Raises:
         StepError: it ended in another way; with the job's code, or that of a failed segment.
     """
-    started = time.monotonic()
-    while True:
-        job = RenderJob.objects.filter(pk=job_id).first()
-        if job is None:
-            raise StepError("job_deleted", "The job was deleted while it was rendered.")
+    gone = StepError("job_deleted", "The job was deleted while it was rendered.")
+    for job, elapsed in _polled(RenderJob.objects.filter(pk=job_id), worker, gone):
         if job.status in RenderJob.FINAL:
             break
         takes = job.segments.filter(status=Segment.Status.DONE)
         seconds = takes.aggregate(seconds=Sum("take__audio_seconds"))["seconds"] or 0.0
-        factor = seconds / max(time.monotonic() - started, 0.001)
-        speed = f"{seconds:.1f} s of audio, {factor:.1f}x real time"
+        speed = f"{seconds:.1f} s of audio, {seconds / max(elapsed, 0.001):.1f}x real time"
         progress.update(speed, done=job.segments_done, total=job.segments_total)
-        time.sleep(POLL_SECONDS)
-        worker.keep()
     if job.status == RenderJob.Status.SUCCEEDED:
         return job
     failed = job if job.error_code else job.segments.filter(status=Segment.Status.FAILED).first()

@@ -58,9 +58,9 @@ def check_space(folder: Path, files: list[RemoteFile]) -> None:
     if needed and needed + SPARE_BYTES > free:
         raise StepError(
             "disk_full",
-            f"{needed / 1000000000.0:.2f} GB must still be written to {folder}, which has "
-            f"{free / 1000000000.0:.2f} GB free ({SPARE_BYTES / 1000000000.0:.1f} GB must "
-            "stay free). Free some space, or give another folder with --to.",
+            f"{needed / 1e9:.2f} GB must still be written to {folder}, which has {free / 1e9:.2f} "
+            f"GB free ({SPARE_BYTES / 1e9:.1f} GB must stay free). Free some space, or give "
+            "another folder with --to.",
         )
 
 

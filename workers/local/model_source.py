@@ -14,7 +14,6 @@ from typing import Any
 
 from ttsweb.commands.base import StepError
 
-FISH_AUDIO_LICENCE = "Fish Audio Research License"
 WANTED_FILES = ("*.json", "*.safetensors", "*.jinja", "codec.pth", "LICENSE*", "NOTICE*")
 
 
@@ -41,7 +40,7 @@ S2_PRO = ModelSource(
     title="Fish Audio S2 Pro",
     repo="fishaudio/s2-pro",
     revision="1de9996b6be38b745688de084d87a5633f714e4e",
-    licence=FISH_AUDIO_LICENCE,
+    licence="Fish Audio Research License",
     digests={"codec.pth": "74fc41c5a7151c6f350af8bd7e5d6e3accfcc7f3dfbfac23afd35af07052bb2f"},
 )
 SOURCES = {source.name: source for source in (S2_PRO,)}
@@ -121,7 +120,6 @@ def read_listing(folder: Path) -> Listing | None:
 
 
 def write_listing(folder: Path, listing: Listing) -> None:
-    """Remember what is being pulled into a folder."""
     _write_json(folder / LISTING_NAME, listing, indent=1)
 
 

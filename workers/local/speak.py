@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from argparse import Namespace
@@ -13,7 +12,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import User
 
-from synth.jobs.submit import Order, submit_job
+from synth.jobs.submit import Order, Sender, submit_job
 from synth.models import RenderJob
 from synth.text.normalise import TextRejectedError, clean_text
 from synth.transitions.jobs import cancel_job, close_cancelled_jobs
@@ -25,7 +24,7 @@ from ttsweb.commands.base import (
     signals_held,
     signals_interrupt,
 )
-from ttsweb.commands.remote_command import format_of
+from ttsweb.commands.remote_command import asked_of, tell_spoken
 from ttsweb.commands.terminal import Progress
 from ttsweb.counted import counted
 from ttsweb.migration import migrate_once
@@ -65,7 +64,7 @@ def submit_text(
         raise StepError("seed_invalid", f"A seed must be a whole number from 0 to {LARGEST_SEED}.")
     order = Order(text=text, voice=voice, seed=seed, format=audio_format)
     try:
-        job, _ = submit_job(order, owner=owner)
+        job, _ = submit_job(order, Sender(owner))
     except SubmitRejectedError as error:
         raise StepError(error.code, str(error)) from error
     return job
@@ -109,8 +108,7 @@ def run(command: BaseCommand, options: dict[str, Any]) -> None:
 
 def _run(command: BaseCommand, chosen: Namespace) -> None:
     started = time.monotonic()
-    made_format = chosen.format or format_of(chosen.output)
-    text = sys.stdin.read() if chosen.text == "-" else chosen.text
+    text, made_format = asked_of(chosen)
     check_text(text)
     migrate_once(settings.DATA_DIR)
     voice, version = find_speaker(chosen.voice)
@@ -136,17 +134,7 @@ def _run(command: BaseCommand, chosen: Namespace) -> None:
         worker.stop()
         # What the worker handed back in the moment of the cancel: nobody sweeps any more.
         close_cancelled_jobs()
-    path = chosen.output.resolve()
-    if not chosen.json:
-        command.stdout.write(f"{path}  ({finished.audio_seconds:.1f} s of audio)")
-        return
-    answer = {
-        "audio_path": str(path),
-        "audio_seconds": round(finished.audio_seconds, 3),
-        "wall_seconds": round(time.monotonic() - started, 3),
-        "job": str(finished.pk),
-    }
-    command.stdout.write(json.dumps(answer))
+    tell_spoken(command, chosen, started, finished.audio_seconds, str(finished.pk))
 
 
 def render_or_cancel(

@@ -2,43 +2,33 @@
 
 A row whose worker ended may be what ended it, or one of many that were near. While such segments
 wait, this worker holds few at a time, these first, so that the next end leaves fewer under
-suspicion; one that was killed itself does so for a while longer, see `claim_ahead`. What was near
+suspicion; one that was killed itself does so for a while longer, see `held_claims`. What was near
 twice, of whatever kind, and what the engine has on its last attempt, is run alone: nothing else is
 claimed while it runs, and it starts when nothing else runs. Webhooks alone go on: they kill nobody.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import itertools
 import math
-import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
-from django.conf import settings
-from django.db import connection
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
-from synth.models import Export, RenderJob, Segment
-from synth.transitions.claims import (
-    INTERACTIVE,
-    SegmentClaim,
-    claim_segments,
-    claimable_segments,
-    note_claims,
-)
+from synth.models import Export, RenderJob
+from synth.transitions.claims import INTERACTIVE, SegmentClaim
 from synth.transitions.files import EXPORT_PRIORITY
 from ttsweb import leases
 from ttsweb.leases import LOSSES_BESIDE_OTHERS
 from ttsweb.work import Kind
-from workers.errors import DATABASE_AWAY, retry_while_away
 from workers.kinds import WORKS
 from workers.process import worker_process
-from workers.process.held_claims import SURE_SECONDS, HeldClaim, Room
+from workers.process.held_claims import HeldClaim, Room
 from workers.process.worker_process import WorkerProcess
+from workers.site.protocol import Hold, SegmentsWanted
 from workers.webhook import take_deliveries
 
 MOST_FILES_TOGETHER = 16
@@ -47,15 +37,30 @@ _TOGETHER = (Kind.SEGMENT, Kind.EXPORT)  # many claims share a run
 _KILLERS = tuple(kind for kind in Kind if kind.may_kill)  # a suspect one runs beside no other
 
 
-def take_work(process: WorkerProcess) -> int:
-    """Claim whatever this process has a use for; return how many rows."""
-    _take_suspect(process)
-    return sum(take(process, kind) for kind in _performed(process))
+def take_work(process: WorkerProcess, kinds: Collection[Kind] | None = None) -> int:
+    """Claim what this process has a use for, of some kinds or of all; return how many rows.
+
+    What has to run alone is looked for with all of them.
+    """
+    if kinds is None:
+        _take_suspect(process)
+    wanted = _performed(process)
+    return sum(take(process, kind) for kind in wanted if kinds is None or kind in kinds)
+
+
+def has_engine_work(process: WorkerProcess) -> bool:
+    """Return whether rows wait that the engine of this process could take, loaded or not."""
+    return process.site.has_engine_work(process.host.codec_fingerprint)
 
 
 def _performed(process: WorkerProcess) -> list[Kind]:
     has_engine = process.has_engine_role and process.host.is_ready
-    return [kind for kind in WORKS if (has_engine if kind.needs_engine else process.has_cpu_role)]
+    return [
+        kind
+        for kind in WORKS
+        if kind in process.site.kinds
+        and (has_engine if kind.needs_engine else process.has_cpu_role)
+    ]
 
 
 def take(process: WorkerProcess, kind: Kind) -> int:
@@ -65,13 +70,7 @@ def take(process: WorkerProcess, kind: Kind) -> int:
         return particular(process)
     with process.claim_lock:
         room = 0 if process.is_isolating else process.room(kind)
-        if not room:
-            return 0
-        waiting = WORKS[kind].waiting().filter(losses__lt=LOSSES_BESIDE_OTHERS)
-        if kind.needs_engine:
-            waiting = waiting.filter(attempts__lt=_last_attempt())
-        chosen = list(waiting.values_list("pk", flat=True)[:room])
-        claims = [claim for pk in chosen for claim in _claim_one(process, kind, waiting, pk)]
+        claims = _claim_rows(process, kind, room) if room else []
     return _start(process, claims)
 
 
@@ -84,18 +83,18 @@ def take_segments(process: WorkerProcess) -> int:
         room = Room(0, 0) if process.is_isolating else process.segment_room()
         if not room.interactive:
             return 0
+        held = process.held.of(Kind.SEGMENT)
+        wanted = SegmentsWanted(
+            codec=process.host.engine.codec_fingerprint,
+            room=room,
+            slots=process.host.engine.slots,
+            held_limit=process.ahead.held_limit(),
+            unrendered=[claim.pk for claim in process.held.unrendered()],
+            held=len(held),
+            held_interactive=sum(claim.priority == INTERACTIVE for claim in held),
+        )
         claims: list[HeldClaim] = []
-        last = _last_attempt()
-        limit, suspects = _held_limit(process)
-        process.is_careful = limit is not None
-        if limit is not None:
-            room = _small_room(process, limit)
-            if suspects and room.any_class:
-                few = Room(room.any_class, 0)
-                claims = _claim_segments(process, few, ids=suspects, attempts_below=last)
-                room = _small_room(process, limit)
-        if room.interactive:
-            claims += _claim_segments(process, room, losses_below=1, attempts_below=last)
+        process.is_careful = process.site.claim_segments(wanted, _holding(process, claims))
     return _start(process, claims)
 
 
@@ -105,13 +104,10 @@ def note_last_losses(process: WorkerProcess) -> None:
     With half of what the last one lost, or with as many times half of the slots as one of these
     segments was lost.
     """
-    lost = Segment.objects.filter(losses__gt=0, claimed_by=process.name)
-    since = leases.database_now() - dt.timedelta(seconds=SURE_SECONDS)
-    waiting = list(lost.filter(status=Segment.Status.QUEUED).values_list("losses", flat=True))
-    lately = list(lost.filter(finished_at__gt=since).values_list("losses", flat=True))
-    if waiting or lately:
-        most = min(len(waiting) or math.inf, process.host.engine.slots)
-        process.ahead.note_loss(int(most) >> max(waiting + lately))
+    lost = process.site.last_losses()
+    if lost.waiting or lost.lately:
+        most = min(len(lost.waiting) or math.inf, process.host.engine.slots)
+        process.ahead.note_loss(int(most) >> max(lost.waiting + lost.lately))
 
 
 def take_exports(process: WorkerProcess) -> int:
@@ -187,18 +183,15 @@ def _run_of(claim: HeldClaim) -> Any:
     return claim.kind if claim.kind in _TOGETHER else claim.pk
 
 
-def _last_attempt() -> int:
-    """Return the attempts that a row has behind it when the next one is its last."""
-    return max(1, settings.MAX_ATTEMPTS - 1)
-
-
 def _take_suspect(process: WorkerProcess) -> None:
     """Run one suspect row alone; while one waits or runs, nothing else is claimed."""
     with process.claim_lock:
         if process.is_isolating and process.held.count(*_KILLERS):
             return
         process.is_isolating = False
-        suspect = _find_suspect(process) if process.may_claim else None
+        suspect = None
+        if process.may_claim:
+            suspect = process.site.find_suspect(_performed(process), _codec(process))
         if suspect is None:
             return
         process.is_isolating = True
@@ -206,121 +199,38 @@ def _take_suspect(process: WorkerProcess) -> None:
             pass
         if process.held.count(*_KILLERS):
             return  # it starts as soon as what runs has ended
-        kind, rows, pk = suspect
-        if kind is Kind.SEGMENT:
-            claims = _claim_segments(process, Room(1, 1), ids=[pk])
+        if suspect.kind is Kind.SEGMENT:
+            claims: list[HeldClaim] = []
+            hold = _holding(process, claims)
+            process.site.claim_segment(suspect.pk, _codec(process), hold)
         else:
-            claims = _claim_one(process, kind, rows, pk)
+            claims = _claim_rows(process, suspect.kind, 1, suspect.pk)
     _start(process, claims)
 
 
-def _find_suspect(process: WorkerProcess) -> tuple[Kind, QuerySet[Any], Any] | None:
-    """Return the kind, the claimable rows of it, and the key of one that has to run alone."""
-    # `losses__gt=0` is the condition of the index, which SQLite does not infer from the other one.
-    lost = Q(losses__gte=LOSSES_BESIDE_OTHERS) & Q(losses__gt=0)
-    last = Q(attempts__gte=_last_attempt())
-    for kind in _performed(process):
-        if not kind.may_kill:
-            continue
-        rows: QuerySet[Any] = Segment.objects.all()
-        if kind is Kind.SEGMENT:
-            found = _suspect_segment(process, lost | last)
-        else:
-            rows = WORKS[kind].waiting()
-            suspects = rows.filter(lost | last if kind.needs_engine else lost)
-            found = suspects.order_by("losses").values_list("pk", flat=True).first()
-        if found is not None:
-            return kind, rows, found
-    return None
+def _codec(process: WorkerProcess) -> str:
+    return process.host.engine.codec_fingerprint if process.host.is_ready else ""
 
 
-def _claim_one(process: WorkerProcess, kind: Kind, rows: QuerySet[Any], pk: Any) -> list[HeldClaim]:
-    claims = leases.claim(rows, [pk], worker=process.name)
-    return [process.held.add(kind, claim.pk, claim.token) for claim in claims]
+def _claim_rows(process: WorkerProcess, kind: Kind, room: int, pk: Any = None) -> list[HeldClaim]:
+    claims: list[HeldClaim] = []
+
+    def hold(pk: Any, token: uuid.UUID) -> None:
+        claims.append(process.held.add(kind, pk, token))
+
+    process.site.claim(kind, room, hold, pk)
+    return claims
 
 
-def _suspect_segment(process: WorkerProcess, suspect: Q) -> int | None:
-    """Return a claimable segment that has to run alone, those with the fewest losses first.
-
-    Mostly two cheap looks say that none is.
-    """
-    queued = Segment.objects.filter(status=Segment.Status.QUEUED)
-    lost = queued.filter(losses__gt=0, losses__gte=LOSSES_BESIDE_OTHERS)  # as for other kinds
-    if not queued.filter(attempts__gte=_last_attempt()).exists() and not lost.exists():
-        return None
-    codec = process.host.engine.codec_fingerprint
-    segments = claimable_segments(codec).filter(suspect)
-    ordered = segments.order_by("losses", *segments.query.order_by)
-    return ordered.values_list("pk", flat=True).first()
-
-
-def _held_limit(process: WorkerProcess) -> tuple[int | None, list[int]]:
-    """Return how many segments to hold at most, None for any number, and suspects to take first.
-
-    Suspects are segments whose worker ended once; while some wait, or are held here, half the slots
-    are enough.
-    """
-    limit = process.ahead.held_limit()
-    half = max(1, process.host.engine.slots // 2)
-    small = half if limit is None else min(limit, half)
-    lost = Segment.objects.filter(losses=1, losses__gt=0)  # as the condition of the index says
-    suspects: list[int] = []
-    if lost.filter(status=Segment.Status.QUEUED).exists():
-        codec = process.host.engine.codec_fingerprint
-        waiting = claimable_segments(codec).filter(losses=1)
-        suspects = list(waiting.values_list("pk", flat=True)[:small])
-    held = [claim.pk for claim in process.held.unrendered()]
-    if suspects or (held and lost.filter(pk__in=held).exists()):
-        return small, suspects
-    return limit, []
-
-
-def _small_room(process: WorkerProcess, limit: int) -> Room:
-    """Return the room below a limit: a kill then leaves fewer to suspect, and costs less.
-
-    What is still to be stored counts as well, since it would be lost. Interactive segments have as
-    much room again.
-    """
-    held = process.held.of(Kind.SEGMENT)
-    num_interactive = sum(claim.priority == INTERACTIVE for claim in held)
-    return Room(max(0, limit - len(held)), max(0, limit - num_interactive))
-
-
-def _claim_segments(
-    process: WorkerProcess, room: Room, *, ids: Sequence[int] | None = None, **below: int
-) -> list[HeldClaim]:
-    claims: list[SegmentClaim] = []
-    held: list[HeldClaim] = []
+def _holding(process: WorkerProcess, claims: list[HeldClaim]) -> Hold:
+    """Return what holds segments as soon as they are claimed, and adds them to `claims`."""
 
     def hold(made: Sequence[SegmentClaim]) -> None:
-        claims.extend(made)
-        held.extend(process.held.add(Kind.SEGMENT, **vars(claim)) for claim in made)
+        claims.extend(process.held.add(Kind.SEGMENT, **vars(claim)) for claim in made)
+        if made:
+            process.ahead.note_claims()
 
-    try:
-        claim_segments(
-            worker=process.name,
-            limit=room.any_class,
-            interactive_limit=room.interactive,
-            codec_fingerprint=process.host.engine.codec_fingerprint,
-            ids=ids,
-            hold=hold,
-            **below,
-        )
-    except DATABASE_AWAY:
-        if not held:
-            raise
-        # Not in this thread: the pump has to see for itself that the database is away.
-        threading.Thread(target=_note_later, args=(claims,), daemon=True).start()
-    if held:
-        process.ahead.note_claims()
-    return held
-
-
-def _note_later(claims: Sequence[SegmentClaim]) -> None:
-    try:
-        retry_while_away(partial(note_claims, claims))
-    finally:
-        connection.close()
+    return hold
 
 
 _PARTICULAR: dict[Kind, Callable[[WorkerProcess], int]] = {

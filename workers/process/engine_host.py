@@ -1,8 +1,9 @@
-"""Build this process's one engine, in a worker that has started, and say how far that is."""
+"""Hold the engine of a worker process: loaded when it is needed, closed when it is not."""
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -11,7 +12,8 @@ from django.conf import settings
 
 if TYPE_CHECKING:
     from synth.engine import Engine, EngineConfig
-import os
+
+logger = logging.getLogger(__name__)
 
 # Long enough to catch what comes within a product, short enough to leave a processor to other work.
 SPIN_ROUNDS = 2000
@@ -31,19 +33,24 @@ def set_spinning(rounds: int = SPIN_ROUNDS) -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", str(rounds))
 
 
-logger = logging.getLogger(__name__)
-
-
 class EngineNotReadyError(Exception):
     """The engine is not there yet, or never will be in this process."""
 
 
 class EngineHost:
-    """Hold the engine of this process; built once, by whoever asks first."""
+    """Hold the engine of this process; built by whoever asks first, and again after `release`."""
 
     def __init__(self) -> None:
         self._engine: Engine | None = None
         self._lock = threading.Lock()
+        self._codec_fingerprint = ""
+        self._slots = 0
+        self.load_seconds = 0.0  # of the last load, warming included
+
+    @property
+    def loaded(self) -> Engine | None:
+        """Return the warm engine, or None while there is none."""
+        return self._engine
 
     @property
     def is_ready(self) -> bool:
@@ -55,6 +62,17 @@ class EngineHost:
         if self._engine is None:
             raise EngineNotReadyError("the engine of this worker is not ready")
         return self._engine
+
+    @property
+    def codec_fingerprint(self) -> str:
+        """Return that of the engine, or of the last one: it says which work waits for the next."""
+        engine = self._engine
+        return self._codec_fingerprint if engine is None else engine.codec_fingerprint
+
+    @property
+    def slots(self) -> int:
+        engine = self._engine
+        return self._slots if engine is None else engine.slots
 
     def start(self) -> Engine:
         """Load and warm the engine; a second call returns the first one's.
@@ -68,6 +86,7 @@ class EngineHost:
                 engine = load_engine()
                 loaded = time.monotonic()
                 engine.warm_up()
+                self.load_seconds = time.monotonic() - started
                 logger.info(
                     "engine ready: device=%s load_seconds=%.1f warm_seconds=%.1f",
                     engine.device,
@@ -76,6 +95,21 @@ class EngineHost:
                 )
                 self._engine = engine
             return self._engine
+
+    def release(self) -> None:
+        """Close the engine and give its memory back; call it when nobody works with it."""
+        with self._lock:
+            engine = self._engine
+            if engine is None:
+                return
+            self._codec_fingerprint, self._slots = engine.codec_fingerprint, engine.slots
+            self._engine = None
+        from synth.engine.device import give_back_memory
+
+        engine.close()
+        device = engine.device
+        del engine  # what follows frees only what nobody refers to
+        give_back_memory(device)
 
 
 def load_engine() -> Engine:

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 from django.conf import settings
 from django.db import connection
 
-from ttsweb import leases
+from synth.models import WorkerStatus
 from ttsweb.work import Kind
-from workers.errors import DATABASE_AWAY
-from workers.process.claiming import take_segments, take_work
+from workers.errors import SITE_AWAY, is_outage
+from workers.process.claiming import has_engine_work, take_work
+from workers.process.held_claims import SpokenVoices
 from workers.process.status import resident_bytes
 from workers.process.worker_process import WorkerProcess
-from workers.sweep import free_ended
 
-# Free bytes that the storage's disk must have: with less, workers start no new work.
 BEATS_PER_LEASE = 4
 # In beats, not seconds: a process that was suspended must not take that for a hung engine.
 STILL_BEATS = BEATS_PER_LEASE  # one step of the engine may take as long as a lease
 HUNG_BEATS = 4 * BEATS_PER_LEASE
+MOST_REST_SECONDS = 0.05
 
 
 class Heartbeat:
@@ -43,8 +41,7 @@ class Heartbeat:
         on it: its leases run out and another worker takes over. If it hangs on, the process ends.
         """
         stands_still = False
-        if self.process.host.is_ready:
-            engine = self.process.host.engine
+        if (engine := self.process.host.loaded) is not None:
             steps, self._last_steps = self._last_steps, engine.steps
             stands_still = engine.is_busy and steps == engine.steps
         self._still_beats = self._still_beats + 1 if stands_still else 0
@@ -54,20 +51,11 @@ class Heartbeat:
         sentence = "The engine is busy but makes no progress." if is_still else ""
         if self.process.status.trouble("engine", sentence) and is_still:
             logger.error("engine makes no progress: beats=%d", self._still_beats)
-        for kind in Kind:
-            if not (kind.needs_engine and is_still):
-                self._renew(kind)
-
-    def _renew(self, kind: Kind) -> None:
-        claims = self.process.held.of(kind)
-        if not claims:
-            return
-        rows = kind.model._default_manager.filter(pk__in=[claim.pk for claim in claims])
-        tokens = [claim.token for claim in claims]
-        ours = leases.renew(rows, tokens, lease_seconds=settings.LEASE_SECONDS)
-        for claim in claims:
-            if claim.pk not in ours and not claim.is_lost:
-                logger.info("claim lost: %s %s", kind.label, claim.pk)
+        kinds = [kind for kind in Kind if not (kind.needs_engine and is_still)]
+        claims = self.process.held.of(*kinds)
+        for claim in self.process.site.renew(claims) if claims else ():
+            if not claim.is_lost:
+                logger.info("claim lost: %s %s", claim.kind.label, claim.pk)
                 claim.abandon()
 
 
@@ -81,13 +69,15 @@ def end_process(reason: str) -> None:
 class LoopThread(threading.Thread):
     """Call `step` every `seconds`, or sooner when `wake` is set, until `stop` is set.
 
+    One that can be woken rests after a step for as long as that took, `MOST_REST_SECONDS` at most,
+    so that many calls in a row leave the interpreter to the engine for half of the time.
     A database that is away is waited for. The thread has a database connection of its own.
     """
 
     def __init__(
         self,
         name: str,
-        step: Callable[[], None],
+        step: Callable[[], object],
         *,
         seconds: float,
         stop: threading.Event,
@@ -109,7 +99,10 @@ class LoopThread(threading.Thread):
 
     def run(self) -> None:
         while not self._stopper.is_set():
+            began = time.monotonic()
             self._run_step()
+            if self._wake is not None:  # what wakes it meanwhile is done by one step
+                self._stopper.wait(min(time.monotonic() - began, MOST_REST_SECONDS))
             (self._wake or self._stopper).wait(self._seconds)
             if self._wake is not None:
                 self._wake.clear()
@@ -122,9 +115,11 @@ class LoopThread(threading.Thread):
             if not self.failures:
                 self.failing_since = time.monotonic()
             self.failures += 1
-            if isinstance(error, DATABASE_AWAY):
+            if isinstance(error, SITE_AWAY):
                 reason = str(error).strip()
-                logger.warning("%s: the database does not answer: %s", self.name, reason)
+                logger.warning("%s: the site does not answer: %s", self.name, reason)
+            elif is_outage(error):
+                logger.warning("%s waits for an outage to end: %s", self.name, error)
             else:
                 logger.exception("%s failed; it continues", self.name)
             connection.close()
@@ -133,9 +128,11 @@ class LoopThread(threading.Thread):
 
 
 logger = logging.getLogger(__name__)
+State = WorkerStatus.State
 
 CARE_SECONDS = 1.0
 STOP_SECONDS = 0.5  # unwanted work ends within this time and a frame of the engine
+HEARD_STOP_SECONDS = 0.1  # while somebody listens, who may cut in
 STATUS_SECONDS = 2.0
 
 
@@ -144,6 +141,7 @@ class Pump:
 
     def __init__(self, process: WorkerProcess, heartbeat: LoopThread) -> None:
         self.process, self._heartbeat = process, heartbeat
+        self._keeper = EngineKeeper(process)
         self._next_care = 0.0
         self._next_look = 0.0
         self._next_status = 0.0
@@ -152,71 +150,141 @@ class Pump:
     def step(self) -> None:
         """Claim what there is room for and, about once a second, do everything else.
 
-        Called sooner because the engine wants more, it looks for segments alone: a look for work
-        of every kind is ten queries, whose making keeps the interpreter from the engine.
+        Called sooner because the engine wants more, it looks for segments, and for the kinds that
+        `look_for_work` named: a look for work of every kind is ten queries, whose making keeps the
+        interpreter from the engine.
 
         Raises:
-            OperationalError, InterfaceError: the database is away.
+            SITE_AWAY: the site does not answer at the moment.
         """
         now = time.monotonic()
         healthy_since, self._healthy_since = self._healthy_since or now, None
         if now >= self._next_care:
             self._next_care = now + min(CARE_SECONDS, settings.PUMP_SECONDS)
             self._care()
-        is_look_due = self.process.pop_look_due() or now >= self._next_look
-        is_look_due = is_look_due or self.process.is_isolating  # until what runs alone has ended
+        due = self.process.pop_due() | {Kind.SEGMENT}
+        # While something runs alone, every step looks whether it has ended.
+        is_look_due = now >= self._next_look or self.process.is_isolating or due.issuperset(Kind)
         if is_look_due:
             self._next_look = now + settings.PUMP_SECONDS
-        if self.process.may_claim and is_look_due:
-            take_work(self.process)
-        elif self.process.may_claim and self.process.has_engine_role:
-            take_segments(self.process)
+        self._keeper.step()
+        if self.process.may_claim:
+            take_work(self.process, None if is_look_due else due)
         if now >= self._next_status:
             self._next_status = now + STATUS_SECONDS
             self.process.status.write(figures=figures(self.process))
-            if free_ended():
+            if self.process.site.free_ended():
                 self.process.look_for_work()
         self._healthy_since = healthy_since
         self._check_heartbeat(now - healthy_since)
 
     def _check_heartbeat(self, healthy_seconds: float) -> None:
         """End the process when only its heartbeat gets no answer from the database, for a lease."""
-        lease = settings.LEASE_SECONDS
+        lease = self.process.site.lease_seconds
         if not len(self.process.held) or healthy_seconds < lease:
             return
         if self._heartbeat.has_failed_for(lease):
             end_process("its heartbeat is broken, so it would lose all its work unnoticed")
 
     def _care(self) -> None:
-        watch_disk(self.process)
-        if self.process.has_cpu_role:
-            self.process.live_filler.look()
-        if self.process.codes is not None:
-            forget_evicted(self.process, self.process.codes.drop_evicted())
-            self.process.codes.counters.flush()
+        care = self.process.site.care()
+        watch_disk(self.process, care.trouble)
+        forget_evicted(self.process, care.evicted)
 
 
-def watch_disk(process: WorkerProcess) -> None:
+def watch_disk(process: WorkerProcess, trouble: str) -> None:
     """Pause claiming while the storage's disk is nearly full; go on when it is not."""
-    folder: Path = settings.STORAGE_DIR
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
-    if free < settings.MIN_FREE_BYTES:
-        process.pause_claims(
-            f"No new work is started: the storage's disk has {free / 1e6:.0f} MB "
-            f"left, and it needs {settings.MIN_FREE_BYTES / 1e6:.0f} MB. "
-            "Free some space; the worker then continues by itself."
-        )
+    if trouble:
+        process.pause_claims(trouble)
     elif process.pause_is_over and process.status.trouble("disk"):
         logger.info("the disk has enough space again, work continues")
 
 
 def forget_evicted(process: WorkerProcess, evicted: Iterable[str]) -> None:
     """Free what the engine keeps of voices whose clips, named by fingerprint, were evicted."""
-    if process.host.is_ready:
-        forget = process.host.engine.forget_voice
-        process.spoken.forget(evicted, process.held.unrendered(), forget)
+    if (engine := process.host.loaded) is not None:
+        process.spoken.forget(evicted, process.held.unrendered(), engine.forget_voice)
+
+
+RELOAD_PAUSE_SECONDS = 30.0  # after a load that failed; other workers may take the work meanwhile
+
+
+class EngineKeeper:
+    """Close an engine that had nothing to do for long, load one when work waits; the pump steps."""
+
+    def __init__(self, process: WorkerProcess) -> None:
+        self._process = process
+        self._used_at = time.monotonic()
+        self._next_load_at = 0.0
+        self._loading: threading.Thread | None = None
+
+    def step(self) -> None:
+        """Look whether the engine is to go, or is missed.
+
+        Raises:
+            OperationalError, InterfaceError: the database is away.
+        """
+        process, now = self._process, time.monotonic()
+        if not process.has_engine_role or (self._loading is not None and self._loading.is_alive()):
+            return
+        engine = process.host.loaded
+        if engine is None:
+            was_loaded = bool(process.host.codec_fingerprint)
+            is_time = process.may_claim and now >= self._next_load_at
+            if was_loaded and is_time and has_engine_work(process):
+                process.status.state = State.WARMING
+                process.status.write()
+                self._loading = threading.Thread(target=self._load, name="load", daemon=True)
+                self._loading.start()
+        elif not settings.IDLE_UNLOAD_SECONDS or engine.is_busy or process.holds_engine_work:
+            self._used_at = now
+        elif now - self._used_at >= settings.IDLE_UNLOAD_SECONDS:
+            self._used_at = now
+            if not has_engine_work(process):
+                self._release()
+
+    def _release(self) -> None:
+        process = self._process
+        with process.claim_lock:  # nobody claims for an engine that goes
+            if process.holds_engine_work:
+                return
+            process.status.state = State.UNLOADED
+            before = resident_bytes() or 0
+            process.host.release()
+        process.spoken = SpokenVoices()
+        freed = before - (resident_bytes() or 0)
+        logger.info("engine unloaded, the next work loads it: freed_bytes=%d", freed)
+        process.status.write(figures=figures(process))
+
+    def _load(self) -> None:
+        process = self._process
+        try:
+            process.status.describe_engine(process.host.start())
+            process.status.trouble("load")
+            process.status.state = State.READY
+        except Exception as error:
+            logger.exception("the engine cannot be loaded again")
+            self._next_load_at = time.monotonic() + RELOAD_PAUSE_SECONDS
+            text = f"The engine could not be loaded again; that is tried every half minute. {error}"
+            process.status.trouble("load", text)
+            process.status.state = State.FAILED
+        self._used_at = time.monotonic()
+        process.look_for_work()
+
+
+class UnwantedStop:
+    """Stop unwanted work twice a second, and sooner while somebody listens; one thread steps."""
+
+    def __init__(self, process: WorkerProcess) -> None:
+        self._process = process
+        self._next_look = 0.0
+
+    def step(self) -> None:
+        now = time.monotonic()
+        is_heard = any(claim.take_id is not None for claim in self._process.held.unrendered())
+        if now >= self._next_look or is_heard:
+            self._next_look = now + STOP_SECONDS
+            stop_unwanted(self._process)
 
 
 def stop_unwanted(process: WorkerProcess) -> None:
@@ -224,16 +292,10 @@ def stop_unwanted(process: WorkerProcess) -> None:
 
     Whatever makes work unwanted, such as a cancel or the deletion of a voice, takes its claim away.
     """
-    for kind in Kind:
-        claims = [claim for claim in process.held.of(kind) if not claim.is_lost]
-        if not claims:
-            continue
-        rows = kind.model._default_manager.filter(pk__in=[claim.pk for claim in claims])
-        ours = set(rows.values_list("pk", "claim_token"))
-        for claim in claims:
-            if (claim.pk, claim.token) not in ours:
-                logger.debug("stopped work that is no longer wanted: %s=%s", kind.label, claim.pk)
-                claim.abandon()
+    claims = [claim for claim in process.held.of(*Kind) if not claim.is_lost]
+    for claim in process.site.find_lost(claims) if claims else ():
+        logger.debug("stopped work that is no longer wanted: %s=%s", claim.kind.label, claim.pk)
+        claim.abandon()
 
 
 def figures(process: WorkerProcess) -> dict[str, float]:
@@ -244,9 +306,10 @@ def figures(process: WorkerProcess) -> dict[str, float]:
     if process.codes is not None:
         found["codes_cache_entries"] = len(process.codes.cache)
         found["codes_cache_bytes"] = process.codes.cache.num_bytes
-    if process.host.is_ready:
-        engine = process.host.engine
-        found["slots"] = engine.slots
+    if process.host.slots:
+        found["slots"] = process.host.slots
+        found["load_seconds"] = round(process.host.load_seconds, 1)
+    if (engine := process.host.loaded) is not None:
         described = engine.describe()
         found["slots_in_use"] = int(described.get("slots_in_use", 0))
         frames = int(described.get("frames_made", 0))

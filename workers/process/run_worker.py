@@ -17,28 +17,33 @@ from celery.worker import state as celery_state
 from django.conf import settings
 from django.db import connection
 
+from synth.card import CardError, read_card
 from synth.models import WorkerStatus
+from synth.telemetry import start as start_telemetry
+from synth.telemetry import stop as stop_telemetry
 from ttsweb import leases
 from ttsweb.commands.base import BaseCommand, CommandError
 from ttsweb.pages.health import HEARTBEAT_SECONDS
 from ttsweb.work import ROLES, Kind
-from workers import sweep
 from workers.celery import app
-from workers.errors import retry_while_away
+from workers.errors import SiteRefusedError, retry_while_away
 from workers.process import worker_process
 from workers.process.claiming import note_last_losses
-from workers.process.held_claims import HeldClaim
 from workers.process.pump import (
     BEATS_PER_LEASE,
+    CARE_SECONDS,
+    HEARD_STOP_SECONDS,
     STATUS_SECONDS,
-    STOP_SECONDS,
     Heartbeat,
     LoopThread,
     Pump,
-    stop_unwanted,
+    UnwantedStop,
 )
 from workers.process.status import FOLDER, NameTakenError, default_name, lock_name
 from workers.process.worker_process import WORKER_THREADS, WorkerProcess
+from workers.remote.connection import Connection, ServerUnfitError, SiteFailedError
+from workers.remote.site import RemoteSite
+from workers.rendering.live_writer import fill_missing
 
 POLL_SECONDS = 0.05
 HAND_BACK_SECONDS = 3.0
@@ -74,18 +79,12 @@ def _hand_all_back(process: WorkerProcess) -> None:
         claims = process.held.of(*Kind)
     for claim in claims:
         claim.stop()
-        _try(lambda claim=claim: hand_back(claim))  # type: ignore[misc]
-    if process.codes is not None:
-        _try(process.codes.counters.flush)
+    _try(partial(process.site.hand_back, claims))  # so that other workers can start at once
+    _try(process.site.care)
     process.status.state = WorkerStatus.State.STOPPED
     _try(process.status.write)
     logger.info("worker stopped: handed_back=%d", len(claims))
     connection.close()
-
-
-def hand_back(claim: HeldClaim) -> None:
-    """Give one claim back, so that another worker can start on it at once."""
-    leases.hand_back(claim.kind.model, claim.fence)
 
 
 def _try(step: Callable[[], object]) -> None:
@@ -171,12 +170,12 @@ def run_worker(
     signal.signal(signal.SIGTERM, handle)
     signal.signal(signal.SIGINT, handle)
 
-    def loop(name: str, step: Callable[[], None], seconds: float, **how: Any) -> LoopThread:
+    def loop(name: str, step: Callable[[], object], seconds: float, **how: Any) -> LoopThread:
         thread = LoopThread(name, step, seconds=seconds, **{"stop": finished} | how)
         thread.start()
         return thread
 
-    beat_seconds = settings.LEASE_SECONDS / BEATS_PER_LEASE
+    beat_seconds = process.site.lease_seconds / BEATS_PER_LEASE
     heart = loop("heartbeat", Heartbeat(process).beat, beat_seconds)
     loop("status", partial(_report_until_ready, process), STATUS_SECONDS)
     if not _prepare(process, stop, announce):
@@ -185,17 +184,25 @@ def run_worker(
     pump = Pump(process, heart)
     loop("pump", pump.step, settings.PUMP_SECONDS, stop=stopping, wake=process.wake)
     loop("sweep", partial(_sweep, process), settings.SWEEP_SECONDS / 2, stop=stopping)
+    if process.has_cpu_role:
+        fill = partial(fill_missing, stopping)
+        loop("live", fill, CARE_SECONDS, stop=stopping, wake=process.fill_due)
     # On its own: a claim or a full disk must not keep it waiting, nor a drain.
-    loop("stop", partial(stop_unwanted, process), STOP_SECONDS)
-    consumer = Consumer(name=process.name, queues=queues, concurrency=concurrency)
-    consumer.start()
+    loop("stop", UnwantedStop(process).step, HEARD_STOP_SECONDS)
+    consumer = None
+    if process.site.has_messages:
+        consumer = Consumer(name=process.name, queues=queues, concurrency=concurrency)
+        consumer.start()
     announce(f"worker {process.name} ready: role={process.role} queues={','.join(queues)}")
+    # A signal that the kernel hands to another thread does not wake this one, and only this one
+    # runs handlers: without a look now and then a busy worker could miss its SIGTERM for ever.
     while not stop.wait(SIGNAL_SECONDS):
-        # A signal that the kernel hands to another thread does not wake this one, and only this one
-        # runs handlers: without a look now and then a busy worker could miss its SIGTERM for ever.
-        pass
+        if process.site.refusal:  # what it holds is freed when the leases run out
+            announce(f"worker {process.name} ends: {process.site.refusal}")
+            return 1
     announce(f"worker {process.name} is stopping")
-    consumer.stop()
+    if consumer is not None:
+        consumer.stop()
     drain(process, end_now=end_now)
     finished.set()
     return 0
@@ -212,15 +219,13 @@ def _prepare(
 
     def prepare() -> None:
         try:
-            retry_while_away(lambda: sweep.free_own(process.name), seconds=FOREVER)
-            retry_while_away(sweep.start_clock, seconds=FOREVER)
+            retry_while_away(process.site.begin, seconds=FOREVER)
             if process.has_engine_role:
                 process.status.state = State.WARMING
                 process.speech.start()
                 engine = process.host.start()
                 process.status.describe_engine(engine)
-                codec = engine.codec_fingerprint
-                reopen = partial(sweep.reopen_stale, process.name, codec)
+                reopen = partial(process.site.reopen_stale, engine.codec_fingerprint)
                 retry_while_away(reopen, seconds=FOREVER)
                 retry_while_away(lambda: note_last_losses(process), seconds=FOREVER)
             process.status.state = State.READY
@@ -233,8 +238,10 @@ def _prepare(
 
     thread = threading.Thread(target=prepare, name="prepare", daemon=True)
     thread.start()
-    while thread.is_alive() and not stop.is_set():
+    while thread.is_alive() and not stop.is_set() and not process.site.refusal:
         thread.join(0.1)
+    if process.site.refusal:
+        failure.append(process.site.refusal)
     if failure:
         process.status.trouble("start", failure[0])
         process.status.state = State.FAILED
@@ -254,20 +261,20 @@ def _stop_early(process: WorkerProcess, stop: threading.Event) -> int:
 
 def _report_until_ready(process: WorkerProcess) -> None:
     """Keep the status row fresh while there is no pump to do it."""
-    if process.status.state is not State.READY:
+    if process.status.state not in WorkerStatus.SERVING:
         process.status.write()
 
 
 def _sweep(process: WorkerProcess) -> None:
     """Do a round of the sweep if it is due, then open the voices of other codecs again."""
-    sweep.sweep_if_due()
-    if process.host.is_ready:
-        sweep.reopen_stale(process.name, process.host.engine.codec_fingerprint)
+    process.site.sweep()
+    if codec := process.host.codec_fingerprint:
+        process.site.reopen_stale(codec)
 
 
 def run(command: BaseCommand, options: dict[str, Any]) -> None:
     """Work until SIGTERM or SIGINT, then end the process whatever its threads do."""
-    role = options["role"]
+    role = options["role"] or ("gpu" if options["server"] else "all")
     queues = _queues(options["queues"], role)
     given = options["concurrency"]
     concurrency = WORKER_THREADS if given is None else given
@@ -278,7 +285,9 @@ def run(command: BaseCommand, options: dict[str, Any]) -> None:
         lock = lock_name(settings.DATA_DIR / FOLDER, name, is_fixed=bool(options["name"]))
     except NameTakenError as error:
         raise CommandError(str(error)) from error
-    process = WorkerProcess(name=lock.name, role=role)
+    start_telemetry(f"ttsweb-{role}-worker")
+    site = _remote_site(options, role, lock.name) if options["server"] else None
+    process = WorkerProcess(name=lock.name, role=role, site=site)
     process.status.note_start = lock.note
 
     def announce(line: str) -> None:
@@ -286,9 +295,41 @@ def run(command: BaseCommand, options: dict[str, Any]) -> None:
         command.stdout.flush()
 
     status = run_worker(process, queues=queues, concurrency=concurrency, announce=announce)
+    stop_telemetry()
     logging.shutdown()
     sys.stdout.flush()
     os._exit(status)  # threads that hang, in a broker or an engine, must not hold it up
+
+
+def _remote_site(options: dict[str, Any], role: str, name: str) -> RemoteSite:
+    """Return the site of --server once it has let this worker in.
+
+    Raises:
+        CommandError: the options do not go together, or the site does not let it in.
+    """
+    key = str(options["key"] or settings.API_KEY or "")
+    refused = {
+        "--role gpu is the only one with --server: files are made where the site's storage is; "
+        f"--role {role} needs its database.": role != "gpu",
+        "--queues and --concurrency are of messages, which a worker with --server gets none of; "
+        "leave them out.": bool(options["queues"]) or options["concurrency"] is not None,
+        "--server needs a key with the scope worker: give it by --key, TTS_API_KEY or "
+        "TTS_API_KEY_FILE.": not key,
+        "TTS_TRANSCRIBER is for workers with a database; leave it out with --server.": bool(
+            settings.TRANSCRIBER
+        ),
+    }
+    for sentence, is_so in refused.items():
+        if is_so:
+            raise CommandError(sentence)
+    try:
+        is_screened = read_card(settings.CHECKPOINT).quality_screen
+        connection = Connection(options["server"], key, name=name)
+        site = RemoteSite(connection, name=name, is_screened=is_screened)
+        retry_while_away(site.begin, seconds=FOREVER)
+    except (CardError, ServerUnfitError, SiteFailedError, SiteRefusedError) as error:
+        raise CommandError(str(error)) from error
+    return site
 
 
 def _queues(given: str, role: str) -> list[str]:

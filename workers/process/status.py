@@ -11,12 +11,12 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from resource import getpagesize
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from django.conf import settings
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from synth.engine import Engine
 
 State = WorkerStatus.State
+ENDING = (State.DRAINING, State.STOPPED)
 
 
 def start_of(started_at: dt.datetime) -> str:
@@ -34,13 +35,19 @@ def start_of(started_at: dt.datetime) -> str:
     return started_at.astimezone(dt.UTC).isoformat()
 
 
+class Publish(Protocol):
+    """Write columns of a worker's row; return what tells this start from others."""
+
+    def __call__(self, columns: Mapping[str, Any], *, is_start: bool) -> str: ...
+
+
 class StatusReport:
     """Keep what this worker says of itself; `write` publishes it. Safe from every thread."""
 
-    def __init__(self, *, name: str, role: str, checkpoint: str) -> None:
-        self.name = name
+    def __init__(self, *, name: str, role: str, checkpoint: str, publish: Publish) -> None:
+        self.name, self._publish = name, publish
         self.note_start: Callable[[str], None] | None = None  # given the row's `started_at`
-        self.state = State.STARTING
+        self._state = State.STARTING
         self._columns: dict[str, Any] = {"role": role, "checkpoint": checkpoint[-200:]}
         self._trouble: dict[str, str] = {}
         self._is_started = False
@@ -55,6 +62,16 @@ class StatusReport:
             "engine_class": asdict(engine.engine_class),
             "resampler": engine.resampler,
         }
+
+    @property
+    def state(self) -> WorkerStatus.State:
+        return self._state
+
+    @state.setter
+    def state(self, state: WorkerStatus.State) -> None:
+        with self._lock:
+            if self._state not in ENDING or state in ENDING:  # a load may end while a drain goes on
+                self._state = state
 
     def trouble(self, topic: str, sentence: str = "") -> bool:
         """Set, or with an empty sentence clear, what is wrong in one respect; True if it is new."""
@@ -72,20 +89,25 @@ class StatusReport:
         """Publish the row, seen now; `figures` are counts that pages show.
 
         Raises:
-            OperationalError, InterfaceError: the database is away.
+            SITE_AWAY: the site does not answer at the moment.
         """
-        now = leases.database_now()
-        columns = self._columns | {"state": self.state, "detail": self.detail, "last_seen_at": now}
+        columns = self._columns | {"state": self.state, "detail": self.detail}
         if figures is not None:
             columns["figures"] = figures
         with self._writing:  # two threads that make the row at once would collide
-            if not self._is_started:
-                columns["started_at"] = now
-            if not WorkerStatus.objects.filter(pk=self.name).update(**columns):
-                WorkerStatus.objects.create(name=self.name, **({"started_at": now} | columns))
+            start = self._publish(columns, is_start=not self._is_started)
             if not self._is_started and self.note_start is not None:
-                self.note_start(start_of(now))
+                self.note_start(start)
             self._is_started = True
+
+
+def write_row(name: str, columns: Mapping[str, Any], *, is_start: bool) -> str:
+    """Write what a worker says of itself, seen now; return what tells this start from others."""
+    now = leases.database_now()
+    seen = {**columns, "last_seen_at": now, **({"started_at": now} if is_start else {})}
+    if not WorkerStatus.objects.filter(pk=name).update(**seen):
+        WorkerStatus.objects.create(name=name, **({"started_at": now} | seen))
+    return start_of(now)
 
 
 WINDOW_SECONDS = 30.0

@@ -21,25 +21,35 @@ from django.db import connection
 
 from synth.models import RenderJob
 from ttsweb.log_format import log_context
-from ttsweb.work import CPU, RENDER, ROLES, Kind
-from workers.errors import DATABASE_AWAY
+from ttsweb.work import CPU, ENCODE, RENDER, ROLES, Kind
+from workers.errors import SITE_AWAY
 from workers.process.engine_host import EngineHost
-from workers.process.held_claims import ClaimAhead, HeldClaim, HeldClaims, Room
+from workers.process.held_claims import (
+    MOST_AT_ONCE,
+    ClaimAhead,
+    HeldClaim,
+    HeldClaims,
+    RenderedQueue,
+    Room,
+    SpokenVoices,
+)
 from workers.process.status import FrameRate, StatusReport
-from workers.rendering.live_writer import LiveFiller, LiveWriter
-from workers.rendering.rendered import MOST_AT_ONCE, Rendered, RenderedQueue, SpokenVoices
+from workers.rendering.codes import CodesLookup
+from workers.rendering.live_writer import LiveWriter
+from workers.rendering.render import settle_rendered
 from workers.rendering.transcriber import SpeechCheck
+from workers.site.local import LocalSite
 
 if TYPE_CHECKING:
+    from synth.contract import SegmentAudio
     from synth.engine import Engine
-    from workers.rendering.codes import CodesLookup
+    from synth.models import Take
+    from workers.rendering.render_request import RenderRequest
+    from workers.site.protocol import Site
 
 # Tasks that one worker runs at once. More threads than processors do not make more files; they hold
 # up whoever writes to the database.
 WORKER_THREADS = min(max(os.cpu_count() or 2, 2), 4)
-# What one worker keeps of voices' codes in memory.
-CODES_CACHE_BYTES = 256_000_000
-CODES_CACHE_CLIPS = 1000
 
 
 class Nicer(enum.IntEnum):
@@ -85,9 +95,10 @@ class WorkerProcess:
     Args:
         role: gpu, cpu or all.
         name: unique among living workers; claims carry it.
+        site: where work comes from; None is the database and the storage of this host.
     """
 
-    def __init__(self, *, name: str, role: str) -> None:
+    def __init__(self, *, name: str, role: str, site: Site | None = None) -> None:
         self.name, self.role = name, role
         if self.has_engine_role:
             sys.setswitchinterval(SWITCH_SECONDS)
@@ -99,21 +110,27 @@ class WorkerProcess:
         self.rendered_first = RenderedQueue(lambda: self._settle_soon(self.rendered_first))
         self.spoken = SpokenVoices()
         self.frame_rate = FrameRate()
-        self.status = StatusReport(name=name, role=role, checkpoint=str(settings.CHECKPOINT))
-        self.speech = SpeechCheck(self.status)
         self.stopping = threading.Event()
         self.handing_back = threading.Event()  # after the drain: whatever comes is not settled
         self.wake = threading.Event()  # the pump: the engine wants more, or see `look_for_work`
-        self._is_look_due = False
+        self._due: deque[Kind] = deque()  # what the pump is to look for at its next step
         self.claim_lock = threading.Lock()  # room is counted and taken in one step
         self.exports_lock = threading.Lock()  # the same for files, which wait for no segments
         self.exports_due = threading.Event()  # somebody looks for them, or is to look once more
-        self.live, self.live_filler = LiveWriter(), LiveFiller(self.stopping)
+        self.fill_due = threading.Event()  # somebody listens whose audio is to be made of takes
         self._awaited: set[str] = set()  # keys of takes that segments wait for, seen here
         self.is_isolating = False  # one suspect row runs, or waits to run, alone
         self.is_careful = False  # few segments are held, so that the end of one makes room
         self.scratch: Path = settings.DATA_DIR / "tmp"
-        self.codes = _codes_lookup(name) if self.has_engine_role else None
+        is_coding = self.has_engine_role and site is None
+        self.codes = CodesLookup() if is_coding else None
+        self.site = site or LocalSite(
+            name, self.codes, self.pause_claims, self._judge, self.handing_back.is_set
+        )
+        publish, checkpoint = self.site.write_status, str(settings.CHECKPOINT)
+        self.status = StatusReport(name=name, role=role, checkpoint=checkpoint, publish=publish)
+        self.speech = SpeechCheck(self.status)
+        self.live = LiveWriter(self.site.write_pieces)
         self._paused_until = 0.0
         self._pools = {
             kind: ThreadPoolExecutor(_threads_of(kind), thread_name_prefix=kind.label)
@@ -133,6 +150,10 @@ class WorkerProcess:
     @property
     def has_cpu_role(self) -> bool:
         return CPU in ROLES[self.role]
+
+    @property
+    def holds_engine_work(self) -> bool:
+        return bool(self.held.count(*(kind for kind in Kind if kind.needs_engine)))
 
     @property
     def may_claim(self) -> bool:
@@ -155,13 +176,13 @@ class WorkerProcess:
 
         Exports that share a run share a token.
         """
-        if not self.may_claim or (kind is Kind.VERSION and not self.host.is_ready):
+        if not self.may_claim or (kind.queue == ENCODE and not self.host.is_ready):
             return 0
         return max(0, _threads_of(kind) - len({claim.token for claim in self.held.of(kind)}))
 
-    def look_for_work(self) -> None:
-        """Have the pump look for work of every kind at once."""
-        self._is_look_due = True
+    def look_for_work(self, *kinds: Kind) -> None:
+        """Have the pump look at once for work of some kinds, or of all."""
+        self._due.extend(kinds or Kind)
         self.wake.set()
 
     def note_awaited(self, content_keys: Iterable[str]) -> None:
@@ -178,10 +199,9 @@ class WorkerProcess:
             self._awaited -= made
             self.wake.set()
 
-    def pop_look_due(self) -> bool:
-        """Return whether `look_for_work` was called since the last time."""
-        is_due, self._is_look_due = self._is_look_due, False
-        return is_due
+    def pop_due(self) -> set[Kind]:
+        """Return the kinds that `look_for_work` named since the last time."""
+        return {self._due.popleft() for _ in range(len(self._due))}
 
     def segment_room(self) -> Room:
         """Return how many more segments this process can put to use.
@@ -204,23 +224,23 @@ class WorkerProcess:
         """
         self._submit(self._pools[claims[0].kind], claims, work, *arguments)
 
-    def note_rendered(self, item: Rendered) -> None:
+    def note_rendered(self, claim: HeldClaim) -> None:
         """Take what the engine gives, on its own thread, and have it settled soon on another."""
-        self.held.note_rendered(item.claim)
+        self.held.note_rendered(claim)
         left = self.held.unrendered()
         self.ahead.note_end(is_idle=not left)
         engine = self.host.engine
         at_codec, unsettled = _at_codec(left, engine), self.held.count(Kind.SEGMENT) - len(left)
         if self.ahead.is_low(len(left), engine.slots, at_codec=at_codec, unstored=unsettled):
             self.wake.set()
-        job_id = item.claim.job_id
+        job_id = claim.job_id
         # With free slots ahead nothing is gained by waiting, and retakes would come too late.
         runs_dry = len(left) < engine.slots
-        is_interactive = item.claim.priority == RenderJob.Priority.INTERACTIVE
-        if not is_interactive or any(claim.job_id == job_id for claim in left):
-            self.rendered.add(item, is_urgent=runs_dry)
+        is_interactive = claim.priority == RenderJob.Priority.INTERACTIVE
+        if not is_interactive or any(one.job_id == job_id for one in left):
+            self.rendered.add(claim, is_urgent=runs_dry)
             return
-        ready = [*self.rendered.pop_job(job_id), item]
+        ready = [*self.rendered.pop_job(job_id), claim]
         if self.held.count_of_job(job_id) > len(ready):  # the others are being settled
             self.rendered.wait_no_longer()
         self.rendered_first.add(*ready, is_urgent=True)
@@ -267,9 +287,10 @@ class WorkerProcess:
         step = partial(lower_priority, nicer) if self.has_engine_role else None
         return ThreadPoolExecutor(threads, thread_name_prefix=name, initializer=step)
 
-    def _settle_soon(self, queue: RenderedQueue) -> None:
-        from workers.rendering.render import settle_rendered  # a worker of files has no engine
+    def _judge(self, take: Take, request: RenderRequest, rendered: SegmentAudio) -> None:
+        self.speech.judge(take, request.spec.text, rendered, language=request.language)
 
+    def _settle_soon(self, queue: RenderedQueue) -> None:
         self._submit(self._settlers, [], settle_rendered, queue)
 
     def _submit(
@@ -294,15 +315,15 @@ class WorkerProcess:
         except Exception as error:
             for claim in claims:
                 self.held.drop(claim)
-            if isinstance(error, DATABASE_AWAY):
-                logger.warning("leases are left to expire, the database does not answer: %s", error)
+            if isinstance(error, SITE_AWAY):
+                logger.warning("leases are left to expire, the site does not answer: %s", error)
                 connection.close()
             else:
                 logger.exception("leases are left to expire after an unexpected error")
         finally:
             log_context.reset(context)
-            if any(claim.kind is not Kind.SEGMENT for claim in claims):
-                self.look_for_work()
+            if freed := {claim.kind for claim in claims} - {Kind.SEGMENT}:
+                self.look_for_work(*freed)
 
 
 def _threads_of(kind: Kind) -> int:
@@ -314,14 +335,6 @@ def _at_codec(unrendered: Sequence[HeldClaim], engine: Engine) -> int:
     """Return how many of the segments have left their slots and wait for their audio."""
     asked = sum(1 for claim in unrendered if claim.future is not None)
     return asked - engine.undecoded
-
-
-def _codes_lookup(worker: str) -> CodesLookup:
-    """Return an empty lookup; a CPU worker has none, nor the packages that it needs."""
-    from workers.rendering import codes
-
-    cache = codes.CodesCache(max_bytes=CODES_CACHE_BYTES, max_clips=CODES_CACHE_CLIPS)
-    return codes.CodesLookup(cache, codes.Counters(), worker=worker)
 
 
 _current: list[WorkerProcess] = []

@@ -1,4 +1,4 @@
-"""Look a clip's codes up: in memory, then in storage, and let one worker of all run the encoder.
+"""Look a clip's codes up: in memory, then in storage.
 
 Keys are content (clip fingerprint, codec fingerprint), so changed content can never find old codes.
 """
@@ -9,25 +9,19 @@ import json
 import logging
 import struct
 import threading
-import uuid
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import numpy as np
-from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from django.db.models import Max
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from synth.contract import CodesArray
-from ttsweb import leases
-from ttsweb.work import Kind
 from voices import transitions
 from voices.models import CacheEviction, ClipCodes, StoredClip
 from voices.objects import delete_objects
-from workers.process.held_claims import HeldClaims
 
 
 class Counters:
@@ -111,18 +105,9 @@ class CodesCache:
     def __init__(self, *, max_bytes: int, max_clips: int) -> None:
         self.max_bytes, self.max_clips = max_bytes, max_clips
         self._entries: OrderedDict[CodesKey, CodesArray] = OrderedDict()
-        self._num_bytes = 0
-        self._epoch = 0
+        self.num_bytes = 0
+        self.epoch = 0  # moves with every eviction; see `put`
         self._lock = threading.Lock()
-
-    @property
-    def epoch(self) -> int:
-        """Return a number that moves with every eviction; see `put`."""
-        return self._epoch
-
-    @property
-    def num_bytes(self) -> int:
-        return self._num_bytes
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -141,19 +126,19 @@ class CodesCache:
         After an eviction meanwhile they are not: it may have been theirs.
         """
         with self._lock:
-            if epoch != self._epoch or codes.nbytes > self.max_bytes or not self.max_clips:
+            if epoch != self.epoch or codes.nbytes > self.max_bytes or not self.max_clips:
                 return False
             self._remove(key)
             self._entries[key] = codes
-            self._num_bytes += codes.nbytes
-            while self._num_bytes > self.max_bytes or len(self._entries) > self.max_clips:
+            self.num_bytes += codes.nbytes
+            while self.num_bytes > self.max_bytes or len(self._entries) > self.max_clips:
                 self._remove(next(iter(self._entries)))
             return True
 
     def evict(self, clip_fingerprint: str) -> int:
         """Drop a clip's codes in every codec; return how many entries went."""
         with self._lock:
-            self._epoch += 1
+            self.epoch += 1
             keys = [key for key in self._entries if key[0] == clip_fingerprint]
             for key in keys:
                 self._remove(key)
@@ -162,30 +147,23 @@ class CodesCache:
     def _remove(self, key: CodesKey) -> None:
         codes = self._entries.pop(key, None)
         if codes is not None:
-            self._num_bytes -= codes.nbytes
+            self.num_bytes -= codes.nbytes
 
 
 logger = logging.getLogger(__name__)
 
 _OVERLAP = 200
-
-
-class ClipBusyError(Exception):
-    """Another worker runs the encoder on this clip at the moment: look again soon."""
-
-
-class EncoderRun(NamedTuple):
-    """What one run of the encoder gave: codes int16 [K, T] and the resampler before it."""
-
-    codes: CodesArray
-    resampler: str
+# What one worker keeps of voices' codes in memory.
+CACHE_BYTES = 256_000_000
+CACHE_CLIPS = 1000
 
 
 class CodesLookup:
-    """Find the codes of clips for one worker process."""
+    """Find the codes of clips for one process."""
 
-    def __init__(self, cache: CodesCache, counters: Counters, *, worker: str) -> None:
-        self.cache, self.counters, self.worker = cache, counters, worker
+    def __init__(self, *, max_bytes: int = CACHE_BYTES, max_clips: int = CACHE_CLIPS) -> None:
+        self.counters = Counters()
+        self.cache = CodesCache(max_bytes=max_bytes, max_clips=max_clips)
         self._seen: set[int] | None = None  # ids of evictions that were heeded
 
     def find(self, clip: StoredClip, codec: str, *, keep: bool) -> CodesArray | None:
@@ -204,35 +182,7 @@ class CodesLookup:
         row = ClipCodes.objects.filter(
             clip=clip, codec_fingerprint=codec, encoded_at__isnull=False
         ).first()
-        return None if row is None else self._read(row, clip, keep=keep)
-
-    def find_or_encode(
-        self,
-        clip: StoredClip,
-        codec: str,
-        *,
-        keep: bool,
-        held: HeldClaims,
-        encode: Callable[[], EncoderRun],
-    ) -> CodesArray:
-        """Return the codes from storage, or run `encode` if nobody else does and store its result.
-
-        Memory is not asked: a version is ready only when every worker can find its codes.
-
-        Raises:
-            ClipBusyError: another worker runs the encoder on this clip.
-            OSError: the storage cannot be used at the moment.
-        """
-        row, token = transitions.claim_codes(clip, codec, worker=self.worker)
-        if token is None and row.encoded_at is not None:
-            codes = self._read(row, clip, keep=keep)
-            if codes is not None:
-                return codes
-            row, token = transitions.claim_codes(clip, codec, worker=self.worker)
-        if token is None:
-            raise ClipBusyError
-        with held.holding(Kind.CODES, row.pk, token):
-            return self._run(row, token, clip, keep=keep, encode=encode)
+        return None if row is None else self.read(row, clip, keep=keep)
 
     def drop_evicted(self) -> list[str]:
         """Drop from memory what was evicted since the last call, in whatever process.
@@ -258,41 +208,7 @@ class CodesLookup:
         self._seen = {pk for pk in self._seen if pk >= oldest}
         return evicted
 
-    def _run(
-        self,
-        row: ClipCodes,
-        token: uuid.UUID,
-        clip: StoredClip,
-        *,
-        keep: bool,
-        encode: Callable[[], EncoderRun],
-    ) -> CodesArray:
-        epoch, key = self.cache.epoch, ""
-        try:
-            codes, resampler = encode()
-            codes.setflags(write=False)
-            names = {"clip": clip.fingerprint, "codec": row.codec_fingerprint}
-            content = pack_codes(codes, **names, resampler=resampler)
-            # A new object, which no deletion of an earlier one can hit.
-            name = f"codes/{clip.fingerprint}/{row.codec_fingerprint[:16]}-{uuid.uuid4().hex}"
-            key = default_storage.save(f"{name}.safetensors", ContentFile(content))
-            published = transitions.finish_codes(
-                row, token, key=key, frames=codes.shape[1], resampler=resampler
-            )
-        except BaseException:
-            delete_objects([key] if key else [])
-            leases.hand_back(ClipCodes, leases.Claim(row.pk, token))
-            raise
-        if not published:  # the clip was removed meanwhile, or our claim ran out
-            delete_objects([key])
-            raise ClipBusyError
-        logger.info("encoder run: clip=%s frames=%d", clip.fingerprint[:12], codes.shape[1])
-        if keep:
-            place = (clip.fingerprint, row.codec_fingerprint, clip.tenant)
-            self.cache.put(place, codes, epoch=epoch)
-        return codes
-
-    def _read(self, row: ClipCodes, clip: StoredClip, *, keep: bool) -> CodesArray | None:
+    def read(self, row: ClipCodes, clip: StoredClip, *, keep: bool) -> CodesArray | None:
         """Return a row's codes; an object that is gone or damaged is forgotten and gives None."""
         epoch = self.cache.epoch
         expected = {"clip": clip.fingerprint, "codec": row.codec_fingerprint}
@@ -310,9 +226,12 @@ class CodesLookup:
             return None
         self._count_hit("storage_hit", clip)
         if keep:
-            place = (clip.fingerprint, row.codec_fingerprint, clip.tenant)
-            self.cache.put(place, codes, epoch=epoch)
+            self.keep(row, clip, codes, epoch)
         return codes
+
+    def keep(self, row: ClipCodes, clip: StoredClip, codes: CodesArray, epoch: int) -> None:
+        """Keep codes in memory that were looked up since `epoch` of the cache."""
+        self.cache.put((clip.fingerprint, row.codec_fingerprint, clip.tenant), codes, epoch=epoch)
 
     def _count_hit(self, where: str, clip: StoredClip) -> None:
         self.counters.add(where)

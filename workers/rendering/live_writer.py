@@ -2,7 +2,7 @@
 
 The engine's thread only puts samples into a list; one thread of ours cuts them into PCM objects,
 stores these and lists them in rows. What it cannot write is left out: once the segment is done, its
-pieces are made from its take. Where the cuts lie depends on nothing but the sample rates. So
+pieces are made from its take. Where the cuts lie depends on nothing but the sample rate. So
 whoever writes the pieces of one take, while it is made or afterwards, writes the same ones, and the
 first of two rows stays.
 """
@@ -13,7 +13,7 @@ import datetime as dt
 import logging
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -21,20 +21,18 @@ from typing import Any
 
 import numpy as np
 import soundfile
-from av.filter import Graph
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from synth.contract import AudioArray, SegmentAudio
-from synth.formats import BOOK_FORMATS, LIVE_FORMATS
-from synth.models import LiveChunk, RenderJob, Segment, SweepTurn
+from synth.models import LiveChunk, RenderJob, Segment
 from ttsweb import leases
+from ttsweb.storage import fetch_object
 from voices.objects import delete_objects
-from workers.audio.filters import push, ready, resampling_graph
-from workers.errors import DATABASE_AWAY, is_outage, retry_while_away
-from workers.turns import take_turn
+from workers.errors import SITE_AWAY, retry_while_away
+from workers.turns import postpone_turn, take_turn
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +40,7 @@ LIVE_FOLDER = "live"
 _FIRST_SECONDS = (0.1, 0.2)  # so that sound starts soon; then
 _SECONDS = 0.5
 PATIENCE_SECONDS = 5.0  # of one listing, for a database that is away
-_FULL_SCALE = 32767.0  # what libsndfile takes 1.0 for when it writes 16-bit files
+_FULL_SCALE = 2**15
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,17 +56,11 @@ class Piece:
     is_last: bool
 
 
-def heard_rate(form: str, sample_rate: int | None) -> int | None:
-    """Return the rate in Hz at which a job of this format is heard; None is that of its takes."""
-    return sample_rate or (BOOK_FORMATS[form].rate if form in LIVE_FORMATS else None)
-
-
 class Cutter:
     """Cut the samples of one attempt, which come in blocks of any size, into its pieces.
 
     Args:
-        sample_rate: of what comes, in Hz.
-        heard_rate: of the pieces, in Hz; None is the same.
+        sample_rate: of what comes, and of the pieces, in Hz.
     """
 
     def __init__(
@@ -78,17 +70,15 @@ class Cutter:
         segment_id: int,
         attempt: uuid.UUID,
         sample_rate: int,
-        heard_rate: int | None = None,
     ) -> None:
         self.job_id, self.segment_id, self.attempt = job_id, segment_id, attempt
-        self._sample_rate = heard_rate or sample_rate
-        self._resampler = Resampler(sample_rate, self._sample_rate)
+        self._sample_rate = sample_rate
         self._left = np.empty(0, dtype=np.float32)
         self._index = 0
 
     def push(self, samples: AudioArray) -> list[Piece]:
         """Take the next samples, float32 [n]; return the pieces that are complete with them."""
-        self._left = np.concatenate([self._left, *self._resampler.push(samples)])
+        self._left = np.concatenate([self._left, samples])
         pieces = []
         # Never all of it: the last piece is the one that says so, and it comes with `end`.
         while len(self._left) > (length := piece_samples(self._index, self._sample_rate)):
@@ -98,48 +88,12 @@ class Cutter:
 
     def end(self) -> Piece:
         """Return the last piece, which may be a little longer than the others."""
-        self._left = np.concatenate([self._left, *self._resampler.end()])
         return self._piece(self._left, is_last=True)
 
     def _piece(self, samples: AudioArray, *, is_last: bool) -> Piece:
         names, index = (self.job_id, self.segment_id, self.attempt), self._index
         self._index += 1
         return Piece(*names, index, samples, self._sample_rate, is_last)
-
-
-class Resampler:
-    """Change the rate of one attempt's samples as they come, as its file would."""
-
-    def __init__(self, rate: int, new_rate: int) -> None:
-        self._rate, self._new_rate = rate, new_rate
-        self._graph: Graph | None = None  # made with the first samples: most need none
-        self._num_in = self._num_out = 0
-
-    def push(self, samples: AudioArray) -> list[AudioArray]:
-        """Take the next samples, float32 [n]; return what has become of them so far."""
-        if self._rate == self._new_rate:
-            return [samples]
-        if not len(samples):
-            return []
-        if self._graph is None:
-            self._graph = resampling_graph(self._rate, self._new_rate)
-        push(self._graph, samples, self._rate, self._num_in)
-        self._num_in += len(samples)
-        return self._take_made(self._graph)
-
-    def end(self) -> list[AudioArray]:
-        """Return what is left, so that of N samples come round(N * new_rate / rate)."""
-        if self._graph is None:
-            return []
-        self._graph.push(None)
-        missing = round(self._num_in * self._new_rate / self._rate) - self._num_out
-        rest = np.concatenate([np.empty(0, np.float32), *self._take_made(self._graph)])[:missing]
-        return [rest, np.zeros(missing - len(rest), np.float32)]
-
-    def _take_made(self, graph: Graph) -> list[AudioArray]:
-        made = list(ready(graph))
-        self._num_out += sum(map(len, made))
-        return made
 
 
 def piece_samples(index: int, sample_rate: int) -> int:
@@ -151,7 +105,7 @@ def piece_samples(index: int, sample_rate: int) -> int:
 def to_pcm(samples: AudioArray) -> bytes:
     """Return mono audio float32 [N] as s16le; samples beyond full scale are cut to it."""
     whole = np.rint(np.clip(samples, -1.0, 1.0) * _FULL_SCALE)
-    return bytes(whole.astype("<i2").tobytes())
+    return bytes(np.minimum(whole, _FULL_SCALE - 1).astype("<i2").tobytes())
 
 
 def store_object(piece: Piece) -> LiveChunk:
@@ -198,6 +152,27 @@ def add_rows(rows: Sequence[LiveChunk]) -> None:
     delete_objects([row.key for row in rows if row.key and row.key not in listed])
 
 
+def write_pieces(pieces: Sequence[Piece]) -> set[uuid.UUID]:
+    """Store and list pieces; return the attempts of which one cannot be stored.
+
+    Raises:
+        OperationalError, InterfaceError: the database stays away.
+    """
+    rows: list[LiveChunk] = []
+    broken: set[uuid.UUID] = set()
+    for piece in pieces:
+        if piece.attempt in broken:
+            continue
+        try:
+            rows.append(store_object(piece))
+        except OSError as error:
+            broken.add(piece.attempt)
+            logger.warning("cannot store live audio: segment=%s %s", piece.segment_id, error)
+    if rows:
+        add_rows(rows)
+    return broken
+
+
 def _list(rows: Sequence[LiveChunk]) -> set[str]:
     """Write rows unless they are there; return the keys that their attempts now list."""
     with transaction.atomic():
@@ -233,9 +208,13 @@ class LiveWriter:
     """Write the pieces of all segments of this process that are listened to, in their order.
 
     What waits is bounded by what the engine renders at once: it holds these samples in any case.
+
+    Args:
+        write: stores and lists pieces; returns the attempts of which one is missing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, write: Callable[[Sequence[Piece]], set[uuid.UUID]]) -> None:
+        self._write_pieces = write
         self._waiting: list[tuple[HeardSegment, AudioArray | None]] = []
         self._is_running = False
         self._lock = threading.Lock()
@@ -277,23 +256,17 @@ class LiveWriter:
             self._store(pieces[start : start + ROWS_AT_ONCE])
 
     def _store(self, pieces: list[tuple[HeardSegment, Piece]]) -> None:
-        rows: list[LiveChunk] = []
-        for heard, piece in pieces:
-            if heard.is_broken:
-                continue
-            try:
-                rows.append(store_object(piece))
-            except OSError as error:
-                heard.is_broken = True
-                logger.warning("cannot store live audio: segment=%s %s", piece.segment_id, error)
+        wanted = [piece for heard, piece in pieces if not heard.is_broken]
+        if not wanted:
+            return
         try:
-            if rows:
-                add_rows(rows)
-        except DATABASE_AWAY as error:
+            broken = self._write_pieces(wanted)
+        except SITE_AWAY as error:
             connection.close()
-            for heard, _ in pieces:
-                heard.is_broken = True
-            logger.warning("cannot list live audio, the database does not answer: %s", error)
+            broken = {piece.attempt for piece in wanted}
+            logger.warning("cannot list live audio, the site does not answer: %s", error)
+        for heard, piece in pieces:
+            heard.is_broken = heard.is_broken or piece.attempt in broken
 
 
 TURN = "live"
@@ -302,41 +275,6 @@ SEGMENTS_AT_ONCE = 16
 PIECES_AT_ONCE = 16
 BLOCK_SAMPLES = 1 << 16
 WRITING = dt.timedelta(seconds=3)  # its worker may still be writing the end of what it rendered
-
-
-class LiveFiller:
-    """Look for missing pieces and make them, in a thread of its own; one run goes at a time."""
-
-    def __init__(self, stopping: threading.Event) -> None:
-        self._stopping = stopping
-        self._lock = threading.Lock()
-        self._is_running = False
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="live-fill")
-
-    def look(self) -> None:
-        """Have this process look now; never waits."""
-        with self._lock:
-            if self._is_running:
-                return
-            self._is_running = True
-        try:
-            self._thread.submit(self._run)
-        except RuntimeError:
-            logger.debug("live audio is not made, as the worker is stopping")
-
-    def _run(self) -> None:
-        try:
-            fill_missing(self._stopping)
-        except Exception as error:
-            if isinstance(error, DATABASE_AWAY):
-                connection.close()
-            if is_outage(error):
-                logger.warning("live audio waits for an outage to end: %s", error)
-            else:
-                logger.exception("cannot make live audio from takes")
-        finally:
-            with self._lock:
-                self._is_running = False
 
 
 def missing() -> QuerySet[Segment]:
@@ -348,8 +286,7 @@ def missing() -> QuerySet[Segment]:
     being_written = Q(Exists(own), finished_at__gt=leases.database_now() - WRITING)
     done = Segment.objects.filter(status=Segment.Status.DONE, take__isnull=False)
     rows = done.filter(~Exists(own.filter(is_last=True)), job__in=job_ids).exclude(being_written)
-    ordered = rows.order_by("job__priority", "chapter__index", "index", "pk")
-    return ordered.defer("job__text")  # of a book it is long
+    return rows.order_by("job__priority", "chapter__index", "index", "pk")
 
 
 def fill_missing(stopping: threading.Event) -> int:
@@ -363,17 +300,15 @@ def fill_missing(stopping: threading.Event) -> int:
     count = 0
     try:
         while not stopping.is_set():
-            rows = list(
-                missing().select_related("take", "job").defer("job__text")[:SEGMENTS_AT_ONCE]
-            )
+            rows = list(missing().select_related("take")[:SEGMENTS_AT_ONCE])
             if not rows:
                 break
             for segment in rows:
                 fill_segment(segment)
-                _set_turn(TURN_SECONDS)
+                postpone_turn(TURN, seconds=TURN_SECONDS)
                 count += 1
     finally:
-        _set_turn(0.0)
+        postpone_turn(TURN, seconds=0.0)
     logger.info("live audio made from takes: segments=%d", count)
     return count
 
@@ -391,12 +326,10 @@ def fill_segment(segment: Segment) -> None:
         return
     rows = LiveChunk.objects.filter(segment=segment, attempt=take.pk)
     listed = set(rows.values_list("index", flat=True))
-    rate = heard_rate(segment.job.format, segment.job.sample_rate)
     names: dict[str, Any] = {"job_id": segment.job_id, "segment_id": segment.pk}
-    names |= {"attempt": take.pk, "sample_rate": take.sample_rate, "heard_rate": rate}
-    cutter = Cutter(**names)
+    cutter = Cutter(**names, attempt=take.pk, sample_rate=take.sample_rate)
     try:
-        with default_storage.open(take.audio_key) as file, soundfile.SoundFile(file) as audio:
+        with soundfile.SoundFile(fetch_object(take.audio_key)) as audio:
             for block in audio.blocks(BLOCK_SAMPLES, dtype="float32"):
                 _store(cutter.push(block), listed)
             _store([cutter.end()], listed)
@@ -410,8 +343,3 @@ def _store(pieces: list[Piece], listed: set[int]) -> None:
     wanted = [piece for piece in pieces if piece.index not in listed]
     for start in range(0, len(wanted), PIECES_AT_ONCE):
         add_rows([store_object(piece) for piece in wanted[start : start + PIECES_AT_ONCE]])
-
-
-def _set_turn(seconds: float) -> None:
-    until = leases.database_now() + dt.timedelta(seconds=seconds)
-    SweepTurn.objects.filter(pk=TURN).update(next_at=until)

@@ -71,7 +71,8 @@ def measure_rendering(codes: CodesArray, audio: AudioArray, sample_rate: int) ->
         lead, tail = float(active[0]), float(len(power) - 1 - active[-1])
         inner = float(np.diff(active).max() - 1) if len(active) > 1 else 0.0
     level = float(power[is_active].mean()) if len(active) else 0.0
-    heard = _per_frame(is_active, codes.shape[1])
+    places = np.arange(codes.shape[1]) * len(is_active) // codes.shape[1]  # of frames' windows
+    heard: Bools = is_active[np.minimum(places, len(is_active) - 1)]
     return Measured(
         seconds=seconds,
         active_dbfs=dbfs(math.sqrt(level)),
@@ -87,12 +88,6 @@ def measure_rendering(codes: CodesArray, audio: AudioArray, sample_rate: int) ->
         * seconds
         / codes.shape[1],
     )
-
-
-def _per_frame(is_active: Bools, frames: int) -> Bools:
-    places = np.arange(frames) * len(is_active) // frames
-    found: Bools = is_active[np.minimum(places, len(is_active) - 1)]
-    return found
 
 
 def _flatness(audio: AudioArray) -> float:
@@ -141,6 +136,14 @@ _TAG = re.compile(r"<\|[^|>]*\|>")
 _BRACKET = re.compile(r"\[[^\[\]]*\]")
 # How many letters of an alphabet take as long as one of these.
 _IDEOGRAPH, _KANA, _HANGUL, _DIGIT, _MARK, _SYMBOL = 3.0, 2.0, 2.5, 4.0, 0.5, 6.0
+_WEIGHTS = {
+    "Lu": 1.0, "Ll": 1.0, "Lt": 1.0, "Mn": _MARK, "Mc": _MARK, "Nd": _DIGIT,
+    "Sc": _SYMBOL, "Sm": _SYMBOL, "No": _SYMBOL,
+}  # fmt: skip
+_SCRIPTS = (  # first and last code point of letters without case
+    (0x3040, 0x30FF, _KANA), (0xAC00, 0xD7AF, _HANGUL), (0x3400, 0x9FFF, _IDEOGRAPH),
+    (0xF900, 0xFAFF, _IDEOGRAPH), (0x20000, 0x10FFFF, _IDEOGRAPH),
+)  # fmt: skip
 
 
 def letters_of(text: str) -> float:
@@ -196,25 +199,10 @@ def _weight(character: str) -> float:
         if character.isdigit():
             return _DIGIT
         return _SYMBOL if character in "%&+=@#$" else 0.0
-    category = unicodedata.category(character)
-    if category == "Lo":
-        return _weight_of_other_letter(ord(character))
-    if category in ("Lu", "Ll", "Lt"):
-        return 1.0
-    if category in ("Mn", "Mc"):
-        return _MARK
-    if category == "Nd":
-        return _DIGIT
-    return _SYMBOL if category in ("Sc", "Sm", "No") else 0.0
-
-
-def _weight_of_other_letter(point: int) -> float:
-    if 0x3040 <= point <= 0x30FF:
-        return _KANA
-    if 0xAC00 <= point <= 0xD7AF:
-        return _HANGUL
-    is_ideograph = 0x3400 <= point <= 0x9FFF or 0xF900 <= point <= 0xFAFF or point >= 0x20000
-    return _IDEOGRAPH if is_ideograph else 1.0
+    if (category := unicodedata.category(character)) != "Lo":
+        return _WEIGHTS.get(category, 0.0)
+    point = ord(character)
+    return next((weight for low, high, weight in _SCRIPTS if low <= point <= high), 1.0)
 
 
 # Wide enough that of 245 sentences of the demo checkpoint one was flagged, which was cut short.

@@ -7,11 +7,13 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
 from synth.contract import (
     TOP_P,
+    CodedError,
     EngineClass,
     Reference,
     RenderSpec,
@@ -21,13 +23,11 @@ from synth.contract import (
 )
 from synth.contract import content_key as content_key
 from synth.contract import frame_cap as frame_cap
-from synth.engine import Engine, EngineError
 from synth.models import JobVoice, RenderJob, Segment
 from synth.transitions.jobs import Silence, silence_of
 from synth.transitions.takes import place_in_series
 from voices.models import ReferenceClip, VoiceVersion
 from workers.rendering.codes import CodesLookup
-from workers.rendering.live_writer import heard_rate
 
 USUAL_RETAKES = 2  # with nothing but other seeds
 STEPS = 6
@@ -60,7 +60,7 @@ class CodesMissingError(Exception):
         self.version_id = version_id
 
 
-class ReferenceRemovedError(EngineError):
+class ReferenceRemovedError(CodedError):
     """A pinned version has no clips any more, so no encoding can bring its codes back."""
 
     code = "reference_removed"
@@ -80,7 +80,7 @@ class VoiceSilencedError(Exception):
         self.code = silence.code
 
 
-class SpeakerUnknownError(EngineError):
+class SpeakerUnknownError(CodedError):
     """A segment's speaker has no voice in its job; no other voice speaks for it."""
 
     code = "speaker_unknown"
@@ -93,19 +93,28 @@ class SpeakerUnknownError(EngineError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RenderRequest:
-    """Hold a segment's request, its take's content key (64 hex digits) and its priority.
+    """Hold a segment's request and its take's content key (64 hex digits).
 
-    `clips` are the fingerprints of the clips behind the spec's reference; `is_live` says that its
-    job is listened to while it is rendered, at `heard_rate` Hz or the takes' own.
+    `clips` are the fingerprints of the clips behind the spec's reference, whose codes may stay in
+    memory if `may_keep`; `is_live` says that its job is listened to while it is rendered.
     """
 
     spec: RenderSpec
     content_key: str
-    priority: int
     clips: tuple[str, ...] = ()
     is_live: bool = False
-    heard_rate: int | None = None
     language: str = ""
+    may_keep: bool = True
+
+
+class EngineNames(Protocol):
+    """What of an engine is in the names of its takes."""
+
+    @property
+    def codec_fingerprint(self) -> str: ...
+
+    @property
+    def engine_class(self) -> EngineClass: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,13 +124,14 @@ class _Spoken:
     reference: Reference
     clips: tuple[str, ...]
     key: VoicesKey
+    may_keep: bool
 
 
 _Voices = Mapping[tuple[uuid.UUID, int], _Spoken | Exception]  # by job and speaker
 
 
 def build_requests(
-    segment_ids: Collection[int], codes: CodesLookup, engine: Engine
+    segment_ids: Collection[int], codes: CodesLookup, engine: EngineNames
 ) -> dict[int, RenderRequest | Exception]:
     """Return the requests of segments, by primary key, with a few queries for all of them.
 
@@ -170,8 +180,7 @@ def _request(
     spec = RenderSpec(text=text, reference=voice.reference, sampling=sampling)
     key = content_key(spec, engine, voice.key)
     is_live = job.live_requested_at is not None
-    rate = heard_rate(job.format, job.sample_rate)
-    return RenderRequest(spec, key, job.priority, voice.clips, is_live, rate, job.language)
+    return RenderRequest(spec, key, voice.clips, is_live, job.language, voice.may_keep)
 
 
 def _voices_of(
@@ -211,24 +220,18 @@ def _voices_of(
 def _describe_voice(
     version: VoiceVersion, clips: list[ReferenceClip], codes: CodesLookup, codec: str
 ) -> _Spoken | Exception:
-    try:
-        reference = _reference(version, clips, codes, codec)
-    except (CodesMissingError, EngineError, OSError) as error:
-        return error
-    fingerprints = tuple(clip.stored.fingerprint for clip in clips)
-    return _Spoken(reference, fingerprints, key_of_voices([reference]))
-
-
-def _reference(
-    version: VoiceVersion, clips: list[ReferenceClip], codes: CodesLookup, codec: str
-) -> Reference:
     """Return a version as one reference: its clips' codes and transcripts, one after the other."""
     keep = version.voice is None or version.voice.cache_codes
     if not clips:
-        raise ReferenceRemovedError
-    found = [codes.find(clip.stored, codec, keep=keep) for clip in clips]
+        return ReferenceRemovedError()
+    try:
+        found = [codes.find(clip.stored, codec, keep=keep) for clip in clips]
+    except OSError as error:
+        return error
     parts = [part for part in found if part is not None]
     if len(parts) < len(clips):
-        raise CodesMissingError(version.pk)
+        return CodesMissingError(version.pk)
     text = " ".join(clip.transcript for clip in clips)
-    return Reference(text, parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1))
+    reference = Reference(text, parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1))
+    fingerprints = tuple(clip.stored.fingerprint for clip in clips)
+    return _Spoken(reference, fingerprints, key_of_voices([reference]), keep)

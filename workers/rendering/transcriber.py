@@ -1,4 +1,4 @@
-"""Have renderings heard by a transcriber that an operator plugs in; none is bundled.
+"""Have renderings and clips heard by a transcriber: one of an extra, or one that is plugged in.
 
 `TTS_TRANSCRIBER` names a factory, `package.module:factory`, which each worker that renders calls
 once, at its start. What it returns has one method, that of `Transcriber`. Calls come one after the
@@ -22,7 +22,9 @@ from django.conf import settings
 
 from synth.contract import AudioArray, SegmentAudio
 from synth.models import Take
+from synth.text.languages import base_of
 from synth.text.speller import speller
+from ttsweb.install.extras import EXTRAS
 from workers.process.status import StatusReport
 from workers.rendering.quality import Check
 
@@ -30,6 +32,7 @@ from workers.rendering.quality import Check
 # suspicious: a good transcriber makes up to a fifth by itself.
 ASR_MAX_ERROR = 0.35
 ASR_SECONDS = 30.0  # for one take; after that the take is not checked
+CLIP_SECONDS = 180.0  # for one clip, which has up to a minute
 
 # Case, marks, apostrophes and the ways to write a number do not count. Texts of scripts that put no
 # blanks between words are compared letter by letter, all others word by word.
@@ -101,7 +104,11 @@ _TOPIC = "transcriber"
 
 
 class Transcriber(Protocol):
-    """What a factory returns."""
+    """What a factory returns.
+
+    It may also have `languages`, the only ones that it hears, as tags without a region, and
+    `max_error`, above which a take is suspicious, in place of ASR_MAX_ERROR.
+    """
 
     def transcribe(self, audio: AudioArray, sample_rate: int, *, language: str) -> str:
         """Return what is said in mono audio, float32 [N] of -1 to 1.
@@ -116,6 +123,10 @@ class TranscriberError(Exception):
     """TTS_TRANSCRIBER names nothing that can be used; the sentence says why."""
 
 
+class NotHeardError(Exception):
+    """A transcriber failed at some audio; the text says why."""
+
+
 def find_factory(name: str) -> Callable[[], Transcriber]:
     """Return the factory that `package.module:factory` names; its module is imported.
 
@@ -127,6 +138,9 @@ def find_factory(name: str) -> Callable[[], Transcriber]:
         factory: Any = getattr(importlib.import_module(module_name), attribute)
     except (Exception, SystemExit) as error:  # a module of somebody else may raise anything
         reason = f"{type(error).__name__}: {error}"
+        for extra, module in EXTRAS.items():
+            if getattr(error, "name", None) == module:
+                reason = f"its package is missing: ./tts install {extra}"
         raise TranscriberError(f"TTS_TRANSCRIBER={name!r} cannot be imported: {reason}") from error
     if not callable(factory):
         raise TranscriberError(f"TTS_TRANSCRIBER={name!r} is not a factory: it cannot be called")
@@ -178,19 +192,36 @@ class SpeechCheck:
             self._transcriber = make_transcriber(settings.TRANSCRIBER)
             logger.info("transcriber ready: %s", settings.TRANSCRIBER)
 
+    def hear_clip(self, audio: AudioArray, sample_rate: int, *, language: str) -> str:
+        """Return what is said in mono audio, float32 [N].
+
+        Raises:
+            NotHeardError: there is no transcriber here, or it does not hear this.
+        """
+        transcriber = self._transcriber
+        if transcriber is None:
+            raise NotHeardError("This worker has no transcriber; set TTS_TRANSCRIBER for it too.")
+        if language and not hears(transcriber, language):
+            known = ", ".join(sorted(transcriber.languages))  # type: ignore[attr-defined]  # optional
+            raise NotHeardError(f"The transcriber hears {known}, not {language}.")
+        with self._turn:
+            call = _call(transcriber, audio, sample_rate, language)
+            return _storable(_heard_by(call, CLIP_SECONDS))
+
     def judge(self, take: Take, text: str, rendered: SegmentAudio, *, language: str) -> None:
         """Write what is heard in a take whose row is still to be written, and a flag if it is bad.
 
-        Where the transcriber fails, the take is left as it is.
+        Where the transcriber fails, or does not know the language, the take is left as it is.
         """
-        if self._transcriber is None:
+        transcriber = self._transcriber
+        if transcriber is None or not hears(transcriber, language):
             return
         with self._turn:
-            heard = self._hear(self._transcriber, rendered, language)
+            heard = self._hear(transcriber, rendered, language)
         error = None if heard is None else error_rate(text, heard, language=language)
         if heard is None or error is None:
             return
-        check = Check(FLAG, error, ASR_MAX_ERROR)
+        check = Check(FLAG, error, getattr(transcriber, "max_error", ASR_MAX_ERROR))
         screened = list(take.measures.get("screen", ()))
         measured = {"name": FLAG, "value": round(error, 4), "limit": round(check.limit, 4)}
         take.measures = take.measures | {
@@ -207,18 +238,11 @@ class SpeechCheck:
         """Return what is heard, within the time that is allowed; None where that failed."""
         if self._last is not None and not self._last.done():
             return None  # the trouble stands in the status already
-        call = self._last = _call(transcriber, rendered, language)
+        call = self._last = _call(transcriber, rendered.audio, rendered.sample_rate, language)
         try:
-            error = call.exception(ASR_SECONDS)
-        except FutureTimeoutError:
-            self._report_trouble(f"it took more than {ASR_SECONDS:g} s", None)
-            return None
-        if error is not None:
-            self._report_trouble(f"{type(error).__name__}: {error}", error)
-            return None
-        heard = call.result()
-        if not isinstance(heard, str):
-            self._report_trouble(f"it returned a {type(heard).__name__} instead of a text", None)
+            heard = _heard_by(call, ASR_SECONDS)
+        except NotHeardError as error:
+            self._report_trouble(str(error), error.__cause__)
             return None
         if self._status.trouble(_TOPIC):
             logger.info("the transcriber works again")
@@ -231,14 +255,22 @@ class SpeechCheck:
             logger.error("the transcriber failed: %s", reason[:500], exc_info=error)
 
 
-def _call(transcriber: Transcriber, rendered: SegmentAudio, language: str) -> Future[Any]:
+def hears(transcriber: Transcriber, language: str) -> bool:
+    """Say whether a transcriber knows the language of a tag."""
+    languages = getattr(transcriber, "languages", ())
+    return not languages or base_of(language) in languages
+
+
+def _call(
+    transcriber: Transcriber, audio: AudioArray, sample_rate: int, language: str
+) -> Future[Any]:
     """Begin a call in a thread of its own, which can be left behind: nothing can stop it."""
     future: Future[Any] = Future()
-    audio = rendered.audio.copy()  # what it does to it is its own affair
+    own = audio.copy()  # what it does to it is its own affair
 
     def run() -> None:
         try:
-            heard = transcriber.transcribe(audio, rendered.sample_rate, language=language)
+            heard = transcriber.transcribe(own, sample_rate, language=language)
         except BaseException as error:  # noqa: BLE001
             future.set_exception(error)
         else:
@@ -246,6 +278,24 @@ def _call(transcriber: Transcriber, rendered: SegmentAudio, language: str) -> Fu
 
     threading.Thread(target=run, name="transcribe", daemon=True).start()
     return future
+
+
+def _heard_by(call: Future[Any], seconds: float) -> str:
+    """Return what a call heard within the time.
+
+    Raises:
+        NotHeardError: nothing; its cause is what the transcriber raised.
+    """
+    try:
+        error = call.exception(seconds)
+    except FutureTimeoutError:
+        raise NotHeardError(f"it took more than {seconds:g} s") from None
+    if error is not None:
+        raise NotHeardError(f"{type(error).__name__}: {error}") from error
+    heard = call.result()
+    if not isinstance(heard, str):
+        raise NotHeardError(f"it returned a {type(heard).__name__} instead of a text")
+    return heard
 
 
 def _storable(text: str) -> str:

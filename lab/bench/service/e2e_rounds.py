@@ -18,7 +18,7 @@ from django.db.models import Count, Max, Sum
 from lab.bench.service.child import say
 from synth.contract import RenderSpec
 from synth.engine import Engine
-from synth.jobs.submit import Order, submit_job
+from synth.jobs.submit import Order, Sender, submit_job
 from synth.models import RenderJob, Take
 from ttsweb.commands.base import StepError
 from ttsweb.commands.terminal import Progress
@@ -27,7 +27,7 @@ from voices.submit import NewClip, create_voice
 from workers.local.demo import DEMO_CLIP
 from workers.local.local_worker import LocalWorker, wait_encoded
 from workers.process.engine_host import load_engine
-from workers.rendering.codes import CodesCache, CodesLookup, Counters
+from workers.rendering.codes import CodesLookup
 from workers.rendering.render_request import RenderRequest, build_requests
 
 POLL_SECONDS = 0.2
@@ -100,7 +100,7 @@ class _Rounds:
 
     def _submit(self, text: str, seed: int) -> RenderJob:
         order = Order(text=text, voice=self._voice, seed=seed, priority=RenderJob.Priority.BULK)
-        return submit_job(order, owner=None)[0]
+        return submit_job(order, Sender(None))[0]
 
     def _wait(self, job: RenderJob, doing: str) -> float | None:
         """Return, when the job has ended, the worker's CPU seconds up to its last take."""
@@ -153,7 +153,7 @@ def cpu_seconds_of(pid: int | None) -> float | None:
 
 def _specs(job: RenderJob, engine: Engine) -> list[RenderSpec]:
     """Return what the worker asks its engine for, in the order of the text."""
-    codes = CodesLookup(CodesCache(max_bytes=10**8, max_clips=1), Counters(), worker="bench")
+    codes = CodesLookup()
     ids = list(job.segments.order_by("index").values_list("pk", flat=True))
     requests = build_requests(ids, codes, engine)
     return [one.spec for pk in ids if isinstance(one := requests[pk], RenderRequest)]

@@ -10,7 +10,6 @@ import base64
 import io
 import json
 import math
-import sys
 import time
 from collections.abc import Callable
 from statistics import median
@@ -19,27 +18,20 @@ from typing import Any
 import httpx
 import numpy as np
 import soundfile
-from django.conf import settings
-from django.contrib.auth import get_user_model
 
 from lab.bench.service.child import say
-from lab.bench.service.e2e_rounds import make_voice, refuse_used_database
-from synth.accounts.keys import create_key
+from lab.bench.service.e2e_rounds import make_voice
+from lab.bench.service.served_site import serve_site
 from synth.contract import Reference, RenderSpec, Sampling
 from synth.engine import Engine
 from ttsweb.commands.base import StepError
-from ttsweb.commands.terminal import Progress
-from ttsweb.http import listen
 from voices.models import CodesCounter
 from voices.submit import NewClip
 from workers.local.demo import DEMO_CLIP
 from workers.local.local_worker import LocalWorker
-from workers.local.site import Site
 from workers.process.engine_host import load_engine
 
 TEXT = "I saw the pale light of the lamp."
-HOST = "127.0.0.1"
-FIRST_PORT = 18_000
 WAIT_SECONDS = 30
 PATIENCE_SECONDS = 600.0
 Send = Callable[[int], dict[str, Any]]
@@ -51,24 +43,17 @@ def work(plan: dict[str, Any]) -> list[dict[str, Any]]:
     Raises:
         StepError: database_in_use, worker_failed, web_failed, request_failed.
     """
-    refuse_used_database()
-    log_folder = settings.DATA_DIR / "logs"
-    worker = LocalWorker(log_path=log_folder / "worker.log")
-    site = Site(listen.open_socket(HOST, FIRST_PORT, or_next=True), worker, log=worker.log)
     engine = load_engine()
     try:
-        say(progress="starting a worker")
-        worker.wait_ready(Progress(sys.stderr))
-        site.wait_answering()
-        engine.warm_up()
-        user = get_user_model().objects.create_user("bench")
-        headers = {"Authorization": f"Bearer {create_key(user, 'bench')[1]}"}
-        with httpx.Client(base_url=site.url, headers=headers, timeout=WAIT_SECONDS + 10) as client:
-            requests = _Requests(client, worker, engine, plan["requests"])
-            return [row for seconds in plan["seconds"] for row in requests.both(seconds)]
+        with serve_site() as site:
+            engine.warm_up()
+            with httpx.Client(
+                base_url=site.url, headers=site.headers, timeout=WAIT_SECONDS + 10
+            ) as client:
+                requests = _Requests(client, site.worker, engine, plan["requests"])
+                return [row for seconds in plan["seconds"] for row in requests.both(seconds)]
     finally:
         engine.close()
-        site.stop()
 
 
 def clip_of(seconds: float) -> tuple[bytes, str]:

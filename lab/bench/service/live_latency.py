@@ -51,7 +51,7 @@ def measure(client: httpx.Client, voice: str, number: int) -> tuple[float, float
     started = time.monotonic()
     made = client.post("/api/v1/jobs", json={"text": text, "voice": voice, "live": True})
     made.raise_for_status()
-    path = f"/api/v1/jobs/{made.json()['id']}/audio?live=1"
+    path = f"/api/v1/jobs/{made.json()['id']}/audio?live=1&format=wav"
     first, size = 0.0, 0
     with client.stream("GET", path) as answer:
         if answer.status_code != 200:

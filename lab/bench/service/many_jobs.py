@@ -7,7 +7,6 @@ The sentences are few, so that the figures are those of requests, queue and file
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -15,24 +14,14 @@ from statistics import median, quantiles
 from typing import Any
 
 import httpx
-from django.conf import settings
-from django.contrib.auth import get_user_model
 from django.db.models import Count, Max
 
 from lab.bench.service.child import say
-from lab.bench.service.e2e_rounds import cpu_seconds_of, make_voice, refuse_used_database
-from synth.accounts.keys import create_key
+from lab.bench.service.e2e_rounds import cpu_seconds_of
+from lab.bench.service.served_site import serve_site
 from synth.models import Batch, Export, RenderJob
 from ttsweb.commands.base import StepError
-from ttsweb.commands.terminal import Progress
-from ttsweb.http import listen
-from voices.submit import NewClip
-from workers.local.demo import DEMO_CLIP
-from workers.local.local_worker import LocalWorker
-from workers.local.site import Site
 
-HOST = "127.0.0.1"
-FIRST_PORT = 18_000
 WAIT_SECONDS = 30
 PATIENCE_SECONDS = 3600.0
 PAUSE_SECONDS = 1.0
@@ -48,22 +37,10 @@ def work(plan: dict[str, Any]) -> dict[str, Any]:
     Raises:
         StepError: database_in_use, worker_failed, web_failed, request_failed.
     """
-    refuse_used_database()
-    worker = LocalWorker(log_path=settings.DATA_DIR / "logs" / "worker.log")
-    site = Site(listen.open_socket(HOST, FIRST_PORT, or_next=True), worker, log=worker.log)
-    try:
-        say(progress="starting a worker")
-        worker.wait_ready(Progress(sys.stderr))
-        site.wait_answering()
-        clip = NewClip(transcript=DEMO_CLIP.transcript, content=DEMO_CLIP.path.read_bytes())
-        voice = str(make_voice("bench", clip, worker).pk)
-        user = get_user_model().objects.create_user("bench")
-        headers = {"Authorization": f"Bearer {create_key(user, 'bench')[1]}"}
-        jobs = _Jobs(site.url, headers, voice)
-        child = worker.child.pid if worker.child is not None else None
+    with serve_site() as site:
+        jobs = _Jobs(site.url, site.headers, site.make_demo_voice())
+        child = site.worker.child.pid if site.worker.child is not None else None
         return jobs.measure(plan["jobs"], plan["posts"], child)
-    finally:
-        site.stop()
 
 
 class _Jobs:

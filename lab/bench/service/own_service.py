@@ -28,7 +28,7 @@ from workers.local.children import last_line
 GRACE_SECONDS = 30.0  # for the child to stop its worker once this process is gone
 NOT_INHERITED = (
     "TTS_DATA_DIR",
-    "TTS_STORAGE_DIR",
+    "TTS_STORAGE",
     "TTS_DATABASE_URL",
     "TTS_REDIS_URL",
     "TTS_SECRET_KEY",

@@ -64,6 +64,11 @@ BENCHES = {
         "a book through queue, database and storage",
         arguments.add_e2e_arguments,
     ),
+    "first-byte": Bench(
+        "lab.bench.service.first_byte",
+        "time from a request for speech to its first and its last byte, by format",
+        arguments.add_first_byte_arguments,
+    ),
     "inline-vs-stored": Bench(
         "lab.bench.service.inline_vs_stored",
         "requests that send their voice's clip, compared with a stored voice",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rest_framework import exceptions
-from rest_framework.authentication import BaseAuthentication, get_authorization_header
+from rest_framework.authentication import BaseAuthentication
 from rest_framework.permissions import SAFE_METHODS, IsAuthenticated
 from rest_framework.request import Request
 
@@ -14,6 +15,26 @@ from synth.accounts.limits import KeyLimitError, count_request
 from synth.models import ApiKey
 from ttsweb.http.api import ApiProblem, problem_of
 from ttsweb.http.asgi_ask import COUNTED
+
+# Where clients of other services put their key: Azure's and ElevenLabs'.
+KEY_HEADERS = ("api-key", "xi-api-key")
+
+
+def bearer_key(headers: Mapping[str, str]) -> str | None:
+    """Return the key of `Authorization: Bearer …`; headers are looked up in lower case."""
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else None
+
+
+def presented_key(headers: Mapping[str, str]) -> str | None:
+    """Return the key of a client of any service; an empty one counts only where there is no other.
+
+    Args:
+        headers: of a request or of a WebSocket's handshake, looked up in lower case.
+    """
+    keys = [bearer_key(headers), *(headers.get(name) for name in KEY_HEADERS)]
+    given = [key.strip() for key in keys if key is not None]
+    return next((key for key in given if key), given[0] if given else None)
 
 
 class ApiKeyAuthentication(BaseAuthentication):
@@ -24,11 +45,11 @@ class ApiKeyAuthentication(BaseAuthentication):
 
         Every request with a key passes here, whatever it asks for, and so is counted here.
         """
-        scheme, _, key = get_authorization_header(request).partition(b" ")
-        if scheme.lower() != b"bearer":
+        key = self.presented_key(request)
+        if key is None:
             return None
         try:
-            row = find_key(key.strip().decode("latin-1"))
+            row = find_key(key)
         except KeyRejectedError as error:
             raise exceptions.AuthenticationFailed(str(error), code=error.code) from error
         if not getattr(request._request, "scope", {}).get(COUNTED):
@@ -36,13 +57,25 @@ class ApiKeyAuthentication(BaseAuthentication):
                 count_request(row)
             except KeyLimitError as error:
                 raise problem_of(error) from error
+        request._request.api_key = row  # type: ignore[attr-defined]  # for the audit log
         if ApiKey.Scope.ADMIN not in row.scopes:
             row.user.is_superuser = False  # in this request alone; the row is never saved here
         return row.user, row
 
+    def presented_key(self, request: Request) -> str | None:
+        """Return the key that a request carries, or None where it carries none."""
+        return bearer_key(request.headers)
+
     def authenticate_header(self, request: Request) -> str:
         """Return what makes an unauthenticated request a 401."""
         return 'Bearer realm="api"'
+
+
+class DialectKeyAuthentication(ApiKeyAuthentication):
+    """Take the key also where clients of other services put it."""
+
+    def presented_key(self, request: Request) -> str | None:
+        return presented_key(request.headers)
 
 
 class KeyPermission(IsAuthenticated):
@@ -68,13 +101,12 @@ class KeyPermission(IsAuthenticated):
             default = (ApiKey.Scope.READ,) if is_read else (ApiKey.Scope.ADMIN,)
             needed = getattr(view, "read_scopes" if is_read else "write_scopes", default)
             if not set(needed) & set(key.scopes):
-                raise ApiProblem(
-                    403,
-                    "scope_missing",
+                sentence = (
                     f"This API key lacks the scope {str(needed[0])!r}; it has: "
                     f"{', '.join(key.scopes) or 'none'}. Use another key, or have the scope "
-                    "added in the admin at “API keys”.",
+                    "added in the admin at “API keys”."
                 )
+                raise ApiProblem(403, "scope_missing", sentence)
         return True
 
 

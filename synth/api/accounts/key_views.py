@@ -15,9 +15,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.accounts.keys import create_key, revoke_key
+from synth.accounts.keys import check_scopes, create_key, revoke_key
 from synth.api.accounts.authentication import key_of
-from synth.api.fields import NOT_BLANK, StrictNumberField, StrictTextField
+from synth.api.fields import NOT_BLANK, StrictNumberField, StrictTextField, string
 from synth.models import ApiKey, default_scopes
 from ttsweb.http.api import ApiProblem, StrictSerializer
 from ttsweb.http.fields import ShownField
@@ -72,9 +72,8 @@ class KeyUpdateSerializer(StrictSerializer):
 
     def validate_expires_at(self, value: Any) -> Any:
         if value is not None and value <= timezone.now():
-            raise serializers.ValidationError(
-                "This time is in the past; choose a later one.", code="in_the_past"
-            )
+            sentence = "This time is in the past; choose a later one."
+            raise serializers.ValidationError(sentence, code="in_the_past")
         return value
 
 
@@ -99,7 +98,7 @@ def _state_of(key: ApiKey) -> str:
 class KeySerializer(serializers.ModelSerializer[ApiKey]):
     """A key, without its secret."""
 
-    user = serializers.CharField(source="user.username")
+    user = string(source="user.username")
     scopes = serializers.ListField(child=serializers.ChoiceField(choices=ApiKey.Scope.choices))
     state = ShownField(_state_of, help_text=f"One of {', '.join(STATES)}.")
 
@@ -115,7 +114,7 @@ class KeySerializer(serializers.ModelSerializer[ApiKey]):
 class NewKeySerializer(KeySerializer):
     """A new key with its secret, which cannot be read again."""
 
-    key = serializers.CharField(help_text="The key itself. Store it now; it is not shown again.")
+    key = string("The key itself. Store it now; it is not shown again.")
 
     class Meta(KeySerializer.Meta):
         fields = (*KeySerializer.Meta.fields, "key")
@@ -127,7 +126,6 @@ _WRITE_SCOPES = (ApiKey.Scope.JOBS, ApiKey.Scope.VOICES, ApiKey.Scope.ADMIN)
 
 
 def visible_keys(request: Request) -> QuerySet[ApiKey]:
-    """Return the keys that the user of a request may manage."""
     keys = ApiKey.objects.select_related("user")
     is_all = getattr(request.user, "is_superuser", False)
     return keys if is_all else keys.filter(user__pk=request.user.pk or 0)
@@ -147,12 +145,11 @@ def _find_in_reach(request: Request, key_id: uuid.UUID) -> ApiKey:
     row, own = _find(request, key_id), key_of(request)
     more = [] if own is None else [scope for scope in row.scopes if scope not in own.scopes]
     if more:
-        raise ApiProblem(
-            403,
-            "key_may_more",
+        sentence = (
             f"That API key has scopes that yours lacks: {', '.join(more)}. Use a key that "
-            "has them, or change the key in the admin.",
+            "has them, or change the key in the admin."
         )
+        raise ApiProblem(403, "key_may_more", sentence)
     return row
 
 
@@ -177,6 +174,8 @@ def _make(request: Request, asked: Mapping[str, Any]) -> ApiKey:
 
 def _change(request: Request, row: ApiKey, changes: Mapping[str, Any]) -> None:
     _check_no_more(key_of(request), changes, is_new=False)
+    if "scopes" in changes:
+        check_scopes(changes["scopes"], row.user)
     living = ApiKey.objects.filter(pk=row.pk, revoked_at__isnull=True)
     if not (living.update(**changes) if changes else living.exists()):
         raise ApiProblem(409, "key_revoked", "A revoked key cannot be changed; create another key.")
@@ -192,18 +191,15 @@ def _user_of(request: Request, name: str | None) -> User:
     if name is None or name == request.user.get_username():
         return users.get(username=request.user.get_username())
     if not getattr(request.user, "is_superuser", False):
-        raise ApiProblem(
-            403,
-            "superuser_required",
+        sentence = (
             "Only a superuser creates keys for other users; a superuser's API key needs the "
-            "scope 'admin'.",
-            attr="user",
+            "scope 'admin'."
         )
+        raise ApiProblem(403, "superuser_required", sentence, attr="user")
     user = users.filter(username=name, is_active=True).first()
     if user is None:
-        raise ApiProblem(
-            404, "user_not_found", "There is no active user with this name.", attr="user"
-        )
+        sentence = "There is no active user with this name."
+        raise ApiProblem(404, "user_not_found", sentence, attr="user")
     return user
 
 
@@ -217,31 +213,25 @@ def _check_no_more(own: ApiKey | None, wanted: Mapping[str, Any], *, is_new: boo
         return
     more = [scope for scope in wanted.get("scopes", ()) if scope not in own.scopes]
     if more:
-        raise ApiProblem(
-            403,
-            "scope_not_yours",
+        sentence = (
             f"This API key lacks the scopes {', '.join(more)}, so it cannot give them to "
-            "another key.",
-            attr="scopes",
+            "another key."
         )
+        raise ApiProblem(403, "scope_not_yours", sentence, attr="scopes")
     # Each new key would have such a limit for itself, so that together they have none.
     has_limits = any(getattr(own, limit) is not None for limit in LIMITS)
     if has_limits and (is_new or any(limit in wanted for limit in LIMITS)):
-        raise ApiProblem(
-            403,
-            "key_has_limits",
+        sentence = (
             "An API key with limits cannot create keys or change limits. Use a key without "
-            "limits, or the admin.",
+            "limits, or the admin."
         )
+        raise ApiProblem(403, "key_has_limits", sentence)
     ends, end = own.expires_at, wanted.get("expires_at")
     if ends and (is_new or "expires_at" in wanted) and (end is None or end > ends):
-        raise ApiProblem(
-            403,
-            "expiry_not_yours",
-            f"This API key expires at {ends.isoformat()}; set `expires_at` to that time or "
-            "earlier.",
-            attr="expires_at",
+        sentence = (
+            f"This API key expires at {ends.isoformat()}; set `expires_at` to that time or earlier."
         )
+        raise ApiProblem(403, "expiry_not_yours", sentence, attr="expires_at")
 
 
 KEY = Noun("key", KeySerializer, _find)

@@ -21,7 +21,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from synth.api.fields import NOT_BLANK, StrictTextField
+from synth.api.fields import NOT_BLANK, StrictTextField, boolean, integer, string
 from synth.models import ApiKey
 from ttsweb.http.api import ApiProblem, StrictSerializer
 from ttsweb.http.fields import ShownField, StrictBooleanField
@@ -96,7 +96,7 @@ class UserUpdateSerializer(StrictSerializer):
         max_length=254,
         required=False,
         described=_EMAIL,
-        help_text="An e-mail address, or an empty text. The server sends no mail to it.",
+        help_text="An e-mail address, or an empty text. Notices that the user asks for go there.",
     )
     groups = serializers.ListField(
         child=StrictTextField(max_length=_MAX_NAME_CHARS), required=False, max_length=100
@@ -149,7 +149,7 @@ class UserSerializer(serializers.ModelSerializer[User]):
     email = ShownField(lambda user: user.email, {"type": "string", **_EMAIL})
     groups = serializers.SlugRelatedField[Group](many=True, slug_field="name", read_only=True)
     permissions = PermissionsField(source="user_permissions", read_only=True)
-    has_password = serializers.BooleanField(source="has_usable_password")
+    has_password = boolean(source="has_usable_password")
 
     class Meta:
         model = User
@@ -180,12 +180,11 @@ class SuperuserView(APIView):
         super().initial(request, *args, **kwargs)
         is_served = hasattr(self, str(request.method).lower())  # else it is going to be a 405
         if is_served and not getattr(request.user, "is_superuser", False):
-            raise ApiProblem(
-                403,
-                "superuser_required",
+            sentence = (
                 "Only a superuser can manage users and groups; a superuser's API key needs the "
-                "scope 'admin'.",
+                "scope 'admin'."
             )
+            raise ApiProblem(403, "superuser_required", sentence)
 
 
 def _find_other(request: Request, user_id: int) -> User:
@@ -196,11 +195,8 @@ def _find_other(request: Request, user_id: int) -> User:
     """
     user = _find(request, user_id)
     if user.pk == request.user.pk:
-        raise ApiProblem(
-            409,
-            "own_account",
-            "You cannot take away your own rights; ask another superuser to do it.",
-        )
+        sentence = "You cannot take away your own rights; ask another superuser to do it."
+        raise ApiProblem(409, "own_account", sentence)
     return user
 
 
@@ -307,7 +303,7 @@ class GroupSerializer(serializers.ModelSerializer[Group]):
     """A group, its permissions and the number of its users."""
 
     permissions = PermissionsField(read_only=True)
-    users = serializers.IntegerField(source="num_users", read_only=True)
+    users = integer(source="num_users", read_only=True)
 
     class Meta:
         model = Group
@@ -319,7 +315,7 @@ class PermissionSerializer(serializers.Serializer[Permission]):
     """A permission: its name for requests, and its description."""
 
     permission = ShownField(name_of, help_text="Return `app.codename`.")
-    name = serializers.CharField()
+    name = string()
 
 
 class PermissionCursorPagination(UserCursorPagination):
@@ -338,7 +334,6 @@ def _find_group(request: Request, group_id: int) -> Group:
 
 
 def _save_group(group: Group, fields: Mapping[str, Any]) -> Group:
-    """Set and save name and permissions, and return the row as it is now."""
     with _unique("name", "group_name_taken", "Another group has this name; choose another name."):
         if "name" in fields:
             group.name = fields["name"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -14,6 +13,13 @@ from django.core.files.uploadedfile import UploadedFile
 from rest_framework.exceptions import ErrorDetail, ValidationError
 from rest_framework.request import Request
 
+from synth.api.batches import entries as limits
+from synth.api.batches.entries import (
+    Entry,
+    entries_of_lines,
+    entries_of_list,
+    read_manifest,
+)
 from synth.api.batches.requests import (
     BatchCreateSerializer,
     BatchFormSerializer,
@@ -23,15 +29,7 @@ from synth.api.batches.requests import (
     EntriesCreateSerializer,
     EntriesFormSerializer,
 )
-from synth.api.jobs.requests import digest_of_body
-from synth.batches import entries as limits
-from synth.batches.entries import (
-    Entry,
-    entries_of_lines,
-    entries_of_list,
-    read_manifest,
-)
-from synth.batches.texts import BatchOptions
+from synth.api.batches.texts import BatchOptions
 from synth.models import PRIORITIES, Batch
 from ttsweb.http.nouns import read_body, read_query
 from ttsweb.http.parsers import BoundedJSONParser, BoundedParser
@@ -141,17 +139,7 @@ def _rewound(file: Any, limit: int, sentence: str) -> Any:
     return file
 
 
-def digest_of_batch(request: Request) -> str:
-    data: Any = request.data
-    if hasattr(data, "getbuffer"):
-        body = hashlib.sha256(data.getbuffer()).hexdigest()
-        return digest_of_body({"body": body, "query": request.query_params.dict()})
-    return digest_of_body(data)
-
-
 class BatchJSONParser(BoundedJSONParser):
-    """Parse JSON that may hold the texts of a whole batch."""
-
     def max_bytes(self) -> int:
         limit: int = settings.MAX_BATCH_BYTES
         return limit

@@ -11,7 +11,7 @@ from rest_framework.fields import empty
 
 from synth.api.books.fields import MetadataField
 from synth.api.books.options import BookFormSerializer
-from synth.api.fields import StrictTextField, UrlField, unless_skipped
+from synth.api.fields import StrictTextField, UrlField, any_file, unless_skipped
 from synth.api.jobs.requests import JobCreateSerializer
 from synth.api.option_fields import JsonField, ListField
 from synth.models import PRIORITIES, Batch
@@ -103,9 +103,8 @@ class BatchItemCreateSerializer(JobCreateSerializer):
 
     def validate_custom_id(self, value: str) -> str:
         if not value.strip() or not value.isprintable():
-            raise serializers.ValidationError(
-                "Expected 1 to 200 printable characters.", code="invalid"
-            )
+            sentence = "Expected 1 to 200 printable characters."
+            raise serializers.ValidationError(sentence, code="invalid")
         return value
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -162,11 +161,7 @@ class BatchCreateSerializer(_TextsSerializer):
 class BatchFormSerializer(_TextsSerializer):
     """A batch as an uploaded JSONL file; the other fields are those of JSON."""
 
-    file = serializers.FileField(
-        allow_empty_file=True,
-        max_length=255,
-        help_text="JSONL in UTF-8, with one item on each line.",
-    )
+    file = any_file("JSONL in UTF-8, with one item on each line.")
 
 
 class BatchQuerySerializer(_TextsSerializer):
@@ -193,16 +188,12 @@ class FilenameField(StrictTextField):
         """Return the name; one that no list could show, or that leads elsewhere, is an error."""
         name = super().run_validation(data)
         if not isinstance(name, str) or not name.strip() or not name.isprintable():
-            raise serializers.ValidationError(
-                f"Expected a file name of 1 to {MAX_FILENAME_CHARS} printable characters.",
-                code="file_invalid",
-            )
+            sentence = f"Expected a file name of 1 to {MAX_FILENAME_CHARS} printable characters."
+            raise serializers.ValidationError(sentence, code="file_invalid")
         parts = name.replace("\\", "/").split("/")
         if ".." in parts or not parts[0] or not parts[-1] or parts[0].endswith(":"):
-            raise serializers.ValidationError(
-                "Expected a path relative to the manifest's folder, without `..`.",
-                code="file_outside",
-            )
+            sentence = "Expected a path relative to the manifest's folder, without `..`."
+            raise serializers.ValidationError(sentence, code="file_outside")
         return name
 
 
@@ -284,11 +275,7 @@ class BookBatchCreateSerializer(_BooksSerializer):
 class BookBatchFormSerializer(_BooksSerializer):
     """A batch as a form: a manifest, and files of its entries if they are few."""
 
-    manifest = serializers.FileField(
-        allow_empty_file=True,
-        max_length=255,
-        help_text="CSV with a header line, or JSONL; UTF-8; one book on each line.",
-    )
+    manifest = any_file("CSV with a header line, or JSONL; UTF-8; one book on each line.")
     files = serializers.ListField(
         child=serializers.FileField(allow_empty_file=True, max_length=255),
         required=False,
@@ -312,9 +299,7 @@ class EntriesCreateSerializer(StrictSerializer):
 class EntriesFormSerializer(StrictSerializer):
     """More entries of a batch, as a manifest."""
 
-    manifest = serializers.FileField(
-        allow_empty_file=True, max_length=255, help_text="CSV with a header, or JSONL; UTF-8."
-    )
+    manifest = any_file("CSV with a header, or JSONL; UTF-8.")
     on_error = _errors_field(_ON_BAD_ENTRIES)
 
 

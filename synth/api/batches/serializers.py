@@ -9,6 +9,7 @@ from typing import Any
 
 from django.db.models import Count, F, Sum
 from django.db.models.functions import Length
+from django.dispatch import receiver
 from django.urls import reverse
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -20,6 +21,7 @@ from synth.api.books.serializers import (
     progress_of_book,
     with_progress,
 )
+from synth.api.fields import boolean, identifier, integer, moment, number, string
 from synth.api.jobs.serializers import JobListSerializer, has_audio, priority_field
 from synth.api.option_fields import RetentionField
 from synth.batches import figures as of_books
@@ -27,6 +29,7 @@ from synth.batches.figures import STORED, BatchFigures, error_of, stored_bytes
 from synth.batches.states import ENDED_STATES, LABELS, STATES, label_of
 from synth.jobs.eta import FIRST_SHARE, eta_of_chars
 from synth.models import Batch, BatchEntry, RenderJob, Segment
+from synth.signals import description_asked
 from synth.transitions.batches import WITH_AUDIO
 from ttsweb.http.fields import LookUpMixin, PageSerializer, ShownField
 from ttsweb.http.nouns import get_row
@@ -39,7 +42,6 @@ _MISSING = {
 
 
 def find_batch(request: Request, batch_id: uuid.UUID, kind: Batch.Kind) -> Batch:
-    """Return a batch that this user may see, or raise the 404."""
     batches = visible_batches(request.user, kind).select_related("owner", "api_key")
     return get_row(batches, *_MISSING[kind], pk=batch_id)
 
@@ -129,11 +131,11 @@ class BatchSerializer(LookUpMixin, serializers.ModelSerializer[Batch]):
     eta_seconds = ShownField(lambda batch: batch.figures.eta_seconds, float | None)
     results_url = ShownField(_results_url, str | None)
     priority = priority_field()
-    webhook = serializers.CharField(source="webhook_url")
-    deadline = serializers.DateTimeField(source="deadline_at", allow_null=True)
+    webhook = string(source="webhook_url")
+    deadline = moment(null=True, source="deadline_at")
     retention = RetentionField(source="retention_seconds", allow_null=True)
-    cancel_requested = serializers.BooleanField(read_only=True)
-    finished_at = serializers.DateTimeField(source="ended_at", allow_null=True, read_only=True)
+    cancel_requested = boolean(read_only=True)
+    finished_at = moment(null=True, source="ended_at", read_only=True)
 
     class Meta:
         model = Batch
@@ -161,69 +163,65 @@ class BatchItemSerializer(JobListSerializer):
 class BatchProgressSerializer(serializers.Serializer[Any]):
     """The progress of a batch."""
 
-    share = serializers.FloatField(min_value=0, max_value=1)
-    books_total = serializers.IntegerField()
-    books_ended = serializers.IntegerField()
-    segments_total = serializers.IntegerField(help_text="Segments of the books that were started.")
-    segments_done = serializers.IntegerField()
-    segments_failed = serializers.IntegerField()
-    takes_rendered = serializers.IntegerField(
-        help_text="Takes that were rendered, samples included."
+    share = number(min_value=0, max_value=1)
+    books_total = integer()
+    books_ended = integer()
+    segments_total = integer("Segments of the books that were started.")
+    segments_done = integer()
+    segments_failed = integer()
+    takes_rendered = integer("Takes that were rendered, samples included.")
+    takes_reused = integer("Takes that existed already and were reused.")
+    audio_seconds = number("Seconds of audio that the books have now.")
+    expected_seconds = number("Seconds of audio expected for all planned books.")
+    real_time_factor = number(
+        "Seconds of audio rendered per second since the first job began.", null=True
     )
-    takes_reused = serializers.IntegerField(help_text="Takes that existed already and were reused.")
-    audio_seconds = serializers.FloatField(help_text="Seconds of audio that the books have now.")
-    expected_seconds = serializers.FloatField(
-        help_text="Seconds of audio expected for all planned books."
-    )
-    real_time_factor = serializers.FloatField(
-        allow_null=True, help_text="Seconds of audio rendered per second since the first job began."
-    )
-    eta_seconds = serializers.IntegerField(
-        allow_null=True,
-        help_text="Estimated seconds until all planned books are done; null if no estimate is "
+    eta_seconds = integer(
+        "Estimated seconds until all planned books are done; null if no estimate is "
         "possible, or if the batch waits for a person.",
+        null=True,
     )
 
 
 class SkippedSerializer(serializers.Serializer[Any]):
     """An entry that was refused, and the reason."""
 
-    index = serializers.IntegerField()
-    line = serializers.IntegerField(allow_null=True)
-    attr = serializers.CharField(allow_null=True)
-    code = serializers.CharField()
-    detail = serializers.CharField()
+    index = integer()
+    line = integer(null=True)
+    attr = string(null=True)
+    code = string()
+    detail = string()
 
 
 class _ReportedSerializer(serializers.Serializer[Any]):
-    audio_seconds = serializers.FloatField()
-    segments = serializers.IntegerField()
-    segments_failed = serializers.IntegerField()
-    takes_rendered = serializers.IntegerField()
-    takes_reused = serializers.IntegerField()
-    retakes = serializers.IntegerField()
-    files = serializers.IntegerField()
+    audio_seconds = number()
+    segments = integer()
+    segments_failed = integer()
+    takes_rendered = integer()
+    takes_reused = integer()
+    retakes = integer()
+    files = integer()
     bytes = ShownField(dict, _BYTES)
 
 
 class BookBatchTotalsSerializer(_ReportedSerializer):
     """The totals of a batch that has ended."""
 
-    books = serializers.IntegerField()
+    books = integer()
     states = ShownField(dict, _numbers(STATES))
 
 
 class ReportedBookSerializer(_ReportedSerializer):
     """What became of one book of a batch that has ended."""
 
-    index = serializers.IntegerField()
-    file = serializers.CharField()
-    book = serializers.UUIDField(allow_null=True)
-    title = serializers.CharField()
+    index = integer()
+    file = string()
+    book = identifier(null=True)
+    title = string()
     status = serializers.ChoiceField(choices=STATES)
-    real_time_factor = serializers.FloatField(allow_null=True)
-    error_code = serializers.CharField()
-    error_message = serializers.CharField()
+    real_time_factor = number(null=True)
+    error_code = string()
+    error_message = string()
 
 
 class ReportSerializer(serializers.Serializer[Any]):
@@ -256,7 +254,7 @@ class BookBatchSerializer(LookUpMixin, serializers.ModelSerializer[Batch]):
         lambda batch: label_of(batch, batch.figures.states), serializers.ChoiceField(choices=LABELS)
     )
     priority = priority_field()
-    webhook = serializers.CharField(source="webhook_url")
+    webhook = string(source="webhook_url")
     defaults = serializers.DictField()
     counts = ShownField(lambda batch: dict(batch.figures.states), _numbers(STATES))
     progress = ShownField(_progress_of_books, BatchProgressSerializer())
@@ -289,16 +287,15 @@ class BookBatchSerializer(LookUpMixin, serializers.ModelSerializer[Batch]):
 class SampleSerializer(serializers.Serializer[Any]):
     """The sample of a book."""
 
-    job = serializers.UUIDField(allow_null=True, help_text="Null if the book was deleted.")
-    status = serializers.CharField()
-    chapter = serializers.CharField(help_text="Title of the chapter.")
-    audio_url = serializers.CharField(allow_null=True)
-    error_code = serializers.CharField()
-    error_message = serializers.CharField()
+    job = identifier("Null if the book was deleted.", null=True)
+    status = string()
+    chapter = string("Title of the chapter.")
+    audio_url = string(null=True)
+    error_code = string()
+    error_message = string()
 
 
 def _sample_of(entry: BatchEntry) -> dict[str, Any] | None:
-    """Return the sample of a book, None where none was begun."""
     book = entry.book
     sample = book.started.get("sample") if book is not None else None
     job = book.sample_job if book is not None else None
@@ -319,11 +316,11 @@ def _sample_of(entry: BatchEntry) -> dict[str, Any] | None:
 class BookBatchEntrySerializer(LookUpMixin, serializers.ModelSerializer[BatchEntry]):
     """An entry of a batch: its line in the manifest, and the progress of its book."""
 
-    file = serializers.CharField(source="filename")
+    file = string(source="filename")
     state = ShownField(lambda entry: str(entry.state), serializers.ChoiceField(choices=STATES))
     options = serializers.DictField(help_text="The options that differ from the defaults.")
     metadata = serializers.DictField()
-    book = serializers.UUIDField(source="book_id", allow_null=True)
+    book = identifier(null=True, source="book_id")
     title = ShownField(
         lambda entry: str(entry.metadata.get("title") or entry.book or entry.filename),
         help_text="Return the book's title, or the file's name until it is known.",
@@ -369,10 +366,13 @@ class BookBatchEntrySerializer(LookUpMixin, serializers.ModelSerializer[BatchEnt
             entry.stored = stored[entry.pk]  # type: ignore[attr-defined]  # as an annotation would be
 
 
-def webhook_data(batch: Batch) -> dict[str, Any]:
-    """Return what a message says of a batch that has ended: its totals, and what is not whole."""
-    data = dict(BookBatchSerializer(batch).data)
-    books = [one for one in batch.report.get("books", []) if one["status"] != "succeeded"]
+@receiver(description_asked, sender=Batch)
+def describe_batch(row: Batch, **_: Any) -> dict[str, Any]:
+    """Return what a message says of a batch; of one of books its totals, and what is not whole."""
+    if row.kind == Batch.Kind.TEXTS:
+        return {"kind": "batch", **BatchSerializer(with_figures([row])[0]).data}
+    data = dict(BookBatchSerializer(row).data)
+    books = [one for one in row.report.get("books", []) if one["status"] != "succeeded"]
     shown = ("index", "file", "book", "title", "status", "error_code", "error_message")
     data["not_whole"] = [{name: one[name] for name in shown} for one in books[:MOST_SHOWN_BOOKS]]
     return data

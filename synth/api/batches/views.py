@@ -19,11 +19,12 @@ from rest_framework.views import APIView
 
 from synth.accounts.access import visible_batches, visible_jobs
 from synth.api.accounts.authentication import key_of
+from synth.api.batches.books import add_entries, digest_of, make_batch, upload_to_batch
+from synth.api.batches.entries import entries_rejected
 from synth.api.batches.reading import (
     BatchJSONParser,
     JsonLinesParser,
     JsonlParser,
-    digest_of_batch,
     read_books,
     read_more_books,
     read_texts,
@@ -50,18 +51,20 @@ from synth.api.batches.serializers import (
     ReportSerializer,
     find_batch,
 )
+from synth.api.batches.texts import BatchRejectedError, submit_batch
 from synth.api.books.options import BookFilesMixin
-from synth.api.jobs.requests import IDEMPOTENCY_PARAMETER, read_idempotency_key
+from synth.api.jobs.requests import IDEMPOTENCY_PARAMETER, read_idempotency_key, sender_of
 from synth.api.jobs.serializers import STATUSES
 from synth.batches import actions
-from synth.batches.books import add_entries, digest_of, make_batch
-from synth.batches.entries import entries_rejected
 from synth.batches.states import STATES, with_state
-from synth.batches.texts import BatchRejectedError, submit_batch
-from synth.batches.uploads import upload_to_batch
 from synth.models import ApiKey, Batch, BatchEntry, Export, RenderJob
 from synth.transitions.batches import WITH_AUDIO
-from synth.transitions.book_batches import close_batch
+from synth.transitions.book_batches import (
+    close_batch,
+    pause_batch,
+    reprioritise_batch,
+    resume_batch,
+)
 from ttsweb.http.api import ApiProblem
 from ttsweb.http.nouns import (
     ListView,
@@ -124,7 +127,12 @@ class BatchesView(ListView[Batch]):
     lists = ("list_batches", "List batches, newest first.")
     serializer_class = BatchSerializer
     filters = BatchFilterSerializer
-    parser_classes = (BatchJSONParser, MultiPartParser, JsonLinesParser, JsonlParser)
+    parser_classes = (
+        BatchJSONParser,
+        MultiPartParser,
+        JsonLinesParser,
+        JsonlParser,
+    )
 
     def rows(self) -> QuerySet[Batch]:
         return visible_batches(self.request.user, Batch.Kind.TEXTS)
@@ -162,11 +170,8 @@ class BatchesView(ListView[Batch]):
             batch, is_new = submit_batch(
                 asked.entries,
                 asked.text_options,
-                owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
+                sender_of(request, key),
                 skip_bad=asked.attrs["on_error"] == SKIP,
-                api_key=key_of(request),
-                idempotency_key=key,
-                body_digest=digest_of_batch(request) if key else "",
             )
         except BatchRejectedError as error:
             raise entries_rejected(Batch.Kind.TEXTS, error.bad, error.num_items) from error
@@ -208,13 +213,11 @@ class BatchResultsView(APIView):
         export = Export.objects.filter(batch=batch, status=Export.Status.DONE).first()
         if batch.status not in WITH_AUDIO or export is None:
             if batch.ended_at is None:
-                raise ApiProblem(
-                    409,
-                    "batch_not_finished",
+                sentence = (
                     "The batch is not finished yet. Ask again after `Retry-After` seconds, or add "
-                    "?wait= to GET /api/v1/batches/{id}.",
-                    retry_after=POLL_SECONDS,
+                    "?wait= to GET /api/v1/batches/{id}."
                 )
+                raise ApiProblem(409, "batch_not_finished", sentence, retry_after=POLL_SECONDS)
             raise without_file(batch, "batch", "batch_without_results")
         stored = StoredObject(
             key=export.key,
@@ -222,6 +225,7 @@ class BatchResultsView(APIView):
             filename=f"batch-{str(batch.pk)[:8]}.zip",
             etag=export.sha256,
             download=True,
+            is_finished=True,
         )
         gone = "The zip is no longer stored; retry the batch to make it again."
         return send_stored(request, stored, "results_gone", gone)
@@ -255,16 +259,10 @@ class BookBatchesView(BookFilesMixin, ListView[Batch]):
         """
         key = read_idempotency_key(request)
         asked = read_books(request)
-        batch, is_new = make_batch(
-            asked.attrs,
-            asked.entries,
-            owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
-            api_key=key_of(request),
-            idempotency_key=key,
-            body_digest=digest_of(asked.attrs, asked.entries, asked.file_names) if key else "",
-            files=asked.file_names,
-        )
-        is_new |= upload_to_batch(batch, asked.files, owner=batch.owner, api_key=key_of(request))
+        names = asked.file_names
+        sender = sender_of(request, key, lambda _: digest_of(asked.attrs, asked.entries, names))
+        batch, is_new = make_batch(asked.attrs, asked.entries, sender, files=names)
+        is_new |= upload_to_batch(batch, asked.files, api_key=sender.api_key)
         if asked.attrs["closed"]:
             close_batch(batch.pk)
         return BOOK_BATCH.answer(request, batch.pk, status=202 if is_new else 200)
@@ -326,12 +324,10 @@ class BookBatchReportView(APIView):
         """Return the report of a batch that has ended, book by book."""
         batch = _find_books(request, batch_id)
         if batch.ended_at is None:
-            raise ApiProblem(
-                409,
-                "book_batch_not_ended",
-                "The batch has not ended yet; GET its `entries` for the progress of each book.",
-                retry_after=POLL_SECONDS,
+            sentence = (
+                "The batch has not ended yet; GET its `entries` for the progress of each book."
             )
+            raise ApiProblem(409, "book_batch_not_ended", sentence, retry_after=POLL_SECONDS)
         return Response(ReportSerializer(batch.report).data)
 
 
@@ -359,12 +355,12 @@ BOOK_BATCH_ACTIONS = {
     "pause": BOOK_BATCH.action(
         "pause_book_batch",
         "Pause a batch; a batch that has ended or is paused already is not changed.",
-        lambda request, batch, _: actions.pause(batch),
+        lambda request, batch, _: pause_batch(batch.pk),
     ),
     "resume": BOOK_BATCH.action(
         "resume_book_batch",
         "Resume a paused batch; books that were paused on their own stay paused.",
-        lambda request, batch, _: actions.resume(batch),
+        lambda request, batch, _: resume_batch(batch.pk),
     ),
     "cancel": BOOK_BATCH.action(
         "cancel_book_batch",
@@ -388,7 +384,7 @@ BOOK_BATCH_ACTIONS = {
     "priority": BOOK_BATCH.action(
         "prioritise_book_batch",
         "Change the priority of a batch and of its unfinished books.",
-        lambda request, batch, asked: actions.reprioritise(batch, asked["priority"]),
+        lambda request, batch, asked: reprioritise_batch(batch.pk, asked["priority"]),
         body=PrioritySerializer,
     ),
 }

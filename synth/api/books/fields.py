@@ -52,8 +52,6 @@ def _describe(dialogue: str, **voice: Any) -> dict[str, Any]:
 
 
 class VoiceNameField(StrictTextField):
-    """Take the id or name of a voice."""
-
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(max_length=MAX_VOICE_CHARS, **kwargs)
 
@@ -170,10 +168,8 @@ class CreditsField(StrictTextField):
         except CreditsError as error:
             raise serializers.ValidationError(error.message, code=error.code) from error
         if "<|" in template:
-            raise serializers.ValidationError(
-                "The narrator speaks the credits; remove tags such as <|speaker:1|>.",
-                code="text_has_tags",
-            )
+            sentence = "The narrator speaks the credits; remove tags such as <|speaker:1|>."
+            raise serializers.ValidationError(sentence, code="text_has_tags")
         if template and not is_speakable(template):
             raise serializers.ValidationError(
                 "The credits have no letter or digit to speak; add some text, or leave the "
@@ -196,15 +192,12 @@ class LineField(StrictTextField):
     def to_internal_value(self, data: Any) -> str:
         text = super().to_internal_value(data).strip()
         if any(not c.isprintable() for c in text):
-            raise serializers.ValidationError(
-                "Expected one line without control characters.", code="not_one_line"
-            )
+            sentence = "Expected one line without control characters."
+            raise serializers.ValidationError(sentence, code="not_one_line")
         return text
 
 
 class NameField(LineField):
-    """Take a name, which is never empty."""
-
     def run_validation(self, data: Any = empty) -> Any:
         found = super().run_validation(data)
         if found == "":
@@ -255,24 +248,20 @@ class MetadataSerializer(StrictSerializer):
 
     def validate_date(self, value: str | None) -> str | None:
         if value and not (_DATE.fullmatch(value) and _is_day(value)):
-            raise serializers.ValidationError(
-                "Expected a year, a month or a day, such as 1895, 1895-05 or 1895-05-07.",
-                code="date_invalid",
-            )
+            sentence = "Expected a year, a month or a day, such as 1895, 1895-05 or 1895-05-07."
+            raise serializers.ValidationError(sentence, code="date_invalid")
         return value
 
     def validate_series_index(self, value: str | None) -> str | None:
         if value and not _NUMBER.fullmatch(value):
-            raise serializers.ValidationError(
-                'Send a number as text, such as "2" or "2.5".', code="number_invalid"
-            )
+            sentence = 'Send a number as text, such as "2" or "2.5".'
+            raise serializers.ValidationError(sentence, code="number_invalid")
         return value
 
     def validate_description(self, value: str | None) -> str | None:
         if value and any(not c.isprintable() and c not in _LINES for c in value):
-            raise serializers.ValidationError(
-                "Expected a text without control characters.", code="control_characters"
-            )
+            sentence = "Expected a text without control characters."
+            raise serializers.ValidationError(sentence, code="control_characters")
         return value
 
 
@@ -298,7 +287,6 @@ class BookPatchSerializer(StrictSerializer):
 
 
 def _is_day(text: str) -> bool:
-    """Say whether a date with a day is one of the calendar."""
     if len(text) < len("1895-05-07"):
         return True
     try:

@@ -9,20 +9,16 @@ from django.urls import reverse
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail
 
-from synth.api.fields import StrictNumberField
-from synth.audiobooks.files import (
-    FORMATS,
-    LEAST_MINUTES,
-    MADE,
-    MAX_CHAPTER,
-    ONE_FILE,
-    OWN,
-    PRESETS,
-    SAMPLE_MINUTES,
-    TAKES,
-    name_of,
-    shown_options,
+from synth.api.fields import (
+    StrictNumberField,
+    boolean,
+    integer,
+    integers,
+    number,
+    optional_whole,
+    string,
 )
+from synth.audiobooks import files as book_files
 from synth.formats import CHAPTER_FORMATS, MAX_BIT_RATE, MIN_BIT_RATE, SAMPLE_RATES
 from synth.jobs.options import LOUDNESS
 from synth.models import BookFile
@@ -36,7 +32,7 @@ class BookFileRequestSerializer(StrictSerializer):
 
     kind = serializers.ChoiceField(choices=file_kinds())
     format = serializers.ChoiceField(
-        choices=(*ONE_FILE, OWN, MADE),
+        choices=(*book_files.ONE_FILE, book_files.OWN, book_files.MADE),
         required=False,
         help_text=f"`chapters`: {', '.join(CHAPTER_FORMATS)}; mp3 if left out. `shelf` and "
         "`report`: also m4b, which is their default (a report on the preset acx: mp3). "
@@ -44,35 +40,28 @@ class BookFileRequestSerializer(StrictSerializer):
         "spoken text.",
     )
     preset = serializers.ChoiceField(
-        choices=PRESETS, required=False, help_text="Mastering preset; that of the book if left out."
+        choices=book_files.PRESETS,
+        required=False,
+        help_text="Mastering preset; that of the book if left out.",
     )
     loudness = StrictNumberField(
         **asdict(LOUDNESS),
         required=False,
         help_text="Loudness of each chapter in LUFS, instead of -18 of the preset standard.",
     )
-    bit_rate = StrictNumberField(
-        *(MIN_BIT_RATE, MAX_BIT_RATE),
-        whole=True,
-        required=False,
-        help_text="Bits per second, for formats that are compressed.",
+    bit_rate = optional_whole(
+        MIN_BIT_RATE, MAX_BIT_RATE, "Bits per second, for formats that are compressed."
     )
-    sample_rate = StrictNumberField(
-        *(SAMPLE_RATES[0], SAMPLE_RATES[-1]),
-        whole=True,
-        required=False,
-        help_text="Sample rate in Hz.",
-    )
+    sample_rate = optional_whole(SAMPLE_RATES[0], SAMPLE_RATES[-1], "Sample rate in Hz.")
     minutes = StrictNumberField(
-        *(LEAST_MINUTES, SAMPLE_MINUTES),
+        *(book_files.LEAST_MINUTES, book_files.SAMPLE_MINUTES),
         required=False,
         help_text="Longest duration of a sample, in minutes.",
     )
-    chapter = StrictNumberField(
-        *(0, MAX_CHAPTER),
-        whole=True,
-        required=False,
-        help_text="Index of one chapter, from 0 as in the proof. For `chapters`, `srt` and `vtt`: "
+    chapter = optional_whole(
+        0,
+        book_files.MAX_CHAPTER,
+        "Index of one chapter, from 0 as in the proof. For `chapters`, `srt` and `vtt`: "
         "use this chapter instead of all. For `sample`: take the sample from this chapter.",
     )
     partial = StrictBooleanField(  # type: ignore[assignment]  # DRF has a flag of that name
@@ -83,17 +72,17 @@ class BookFileRequestSerializer(StrictSerializer):
         """Return `kind`, `partial`, and the other options that were given."""
         found = dict(attrs)
         kind, partial = found.pop("kind"), found.pop("partial")
-        takes, form = TAKES[kind], found.get("format")
+        takes, form = book_files.TAKES[kind], found.get("format")
         words = {
             name: f"A file of the kind {kind} does not take {name}; it takes {', '.join(takes)}, "
             "partial."
             for name in found
             if name not in takes
         }
-        if form is not None and "format" not in words and form not in FORMATS[kind]:
+        if form is not None and "format" not in words and form not in book_files.FORMATS[kind]:
             words["format"] = (
                 f"The format of a file of the kind {kind} must be one of "
-                f"{', '.join(FORMATS[kind])}."
+                f"{', '.join(book_files.FORMATS[kind])}."
             )
         if words:
             raise serializers.ValidationError(
@@ -106,7 +95,7 @@ class _OptionsField(serializers.DictField):
     """The options of a file, without the keys that have asked for it."""
 
     def to_representation(self, value: Any) -> dict[str, Any]:
-        return dict(super().to_representation(shown_options(value)))
+        return dict(super().to_representation(book_files.shown_options(value)))
 
 
 def _url(name: str, row: Any) -> str:
@@ -127,19 +116,19 @@ class BookFileListSerializer(serializers.ModelSerializer[BookFile]):
         help_text="All options of its kind. Bit rates and sample rates are null if the format's "
         "defaults are used; `chapter` is null if the file has all chapters."
     )
-    is_partial = serializers.BooleanField(
-        help_text="True: the file holds some chapters only, or may do so, as others were not "
-        "complete."
+    is_partial = boolean(
+        "True: the file holds some chapters only, or may do so, as others were not complete."
     )
-    is_current = serializers.BooleanField(
-        help_text="True: the file holds the present takes and metadata. If false, ask for it again "
+    is_current = boolean(
+        "True: the file holds the present takes and metadata. If false, ask for it again "
         "to make it again."
     )
     filename = ShownField(
-        lambda row: name_of(row, row.book).name, help_text="Return the file's name."
+        lambda row: book_files.name_of(row, row.book).name, help_text="Return the file's name."
     )
     content_type = ShownField(
-        lambda row: name_of(row, row.book).content_type, help_text="Return its media type."
+        lambda row: book_files.name_of(row, row.book).content_type,
+        help_text="Return its media type.",
     )
     content_url = ShownField(
         lambda row: _url("book-file-content", row) if row.key else None, str | None
@@ -162,69 +151,63 @@ class ChapterCheckSerializer(serializers.Serializer[Any]):
     code = serializers.ChoiceField(
         choices=("speech", "loudness", "rms", "peak", "floor", "duration")
     )
-    passed = serializers.BooleanField()
-    sentence = serializers.CharField()
+    passed = boolean()
+    sentence = string()
 
 
 class ChapterReportSerializer(serializers.Serializer[Any]):
     """The values measured in a chapter after encoding; levels in dBFS, dBTP and LUFS."""
 
-    index = serializers.IntegerField()
-    title = serializers.CharField()
-    seconds = serializers.FloatField()
-    rms_dbfs = serializers.FloatField()
-    peak_dbfs = serializers.FloatField()
-    true_peak_dbtp = serializers.FloatField()
-    floor_dbfs = serializers.FloatField(help_text="RMS of the quietest half second.")
-    loudness_lufs = serializers.FloatField(allow_null=True)
-    num_samples = serializers.IntegerField()
-    sample_rate = serializers.IntegerField()
-    size_bytes = serializers.IntegerField()
-    gain_db = serializers.FloatField()
-    limiter_db = serializers.FloatField()
-    passed = serializers.BooleanField()
+    index = integer()
+    title = string()
+    seconds = number()
+    rms_dbfs = number()
+    peak_dbfs = number()
+    true_peak_dbtp = number()
+    floor_dbfs = number("RMS of the quietest half second.")
+    loudness_lufs = number(null=True)
+    num_samples = integer()
+    sample_rate = integer()
+    size_bytes = integer()
+    gain_db = number()
+    limiter_db = number()
+    passed = boolean()
     checks = ChapterCheckSerializer(many=True)
 
 
 class VoiceLevelSerializer(serializers.Serializer[Any]):
     """The gain that brings one voice to the narrator's level."""
 
-    voice = serializers.CharField()
-    speakers = serializers.ListField(child=serializers.IntegerField())
-    loudness_lufs = serializers.FloatField(
-        allow_null=True, help_text="Loudness over all text of this voice."
-    )
-    gain_db = serializers.FloatField()
-    is_bounded = serializers.BooleanField(
-        help_text="True: the voice needs more gain than is allowed."
-    )
+    voice = string()
+    speakers = integers()
+    loudness_lufs = number("Loudness over all text of this voice.", null=True)
+    gain_db = number()
+    is_bounded = boolean("True: the voice needs more gain than is allowed.")
 
 
 class MissingChapterSerializer(serializers.Serializer[Any]):
     """A chapter that is not in the file."""
 
-    index = serializers.IntegerField()
-    title = serializers.CharField()
+    index = integer()
+    title = string()
 
 
 class BookFileReportSerializer(serializers.Serializer[Any]):
     """The values measured in the chapters of the file."""
 
     mastering = serializers.DictField(help_text="The requirements.")
-    passed = serializers.BooleanField(help_text="Whether every chapter meets the requirements.")
-    failed_chapters = serializers.ListField(child=serializers.IntegerField())
-    seconds = serializers.FloatField()
+    passed = boolean("Whether every chapter meets the requirements.")
+    failed_chapters = integers()
+    seconds = number()
     chapters = ChapterReportSerializer(many=True)
     chapters_missing = MissingChapterSerializer(many=True)
     voices = VoiceLevelSerializer(many=True, help_text="For books with several voices.")
-    chapters_encoded = serializers.IntegerField()
-    chapters_reused = serializers.IntegerField()
-    assembly_realtime = serializers.FloatField(
-        allow_null=True, help_text="Seconds of audio per second of work that the file took."
-    )
-    cover_note = serializers.CharField()
-    unplaced_segments = serializers.IntegerField(
-        required=False, help_text="For a read-along EPUB: segments that are missing in its text."
+    chapters_encoded = integer()
+    chapters_reused = integer()
+    assembly_realtime = number("Seconds of audio per second of work that the file took.", null=True)
+    cover_note = string()
+    unplaced_segments = integer(
+        "For a read-along EPUB: segments that are missing in its text.", required=False
     )
 
 

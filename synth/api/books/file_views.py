@@ -1,44 +1,48 @@
-"""Serve the files of a book over REST: ask for one, see how far it is, fetch it, delete it."""
+"""Serve the files of a book over REST, and what else is heard and seen of it: sample, cover."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
 from typing import Any
-from xml.sax.saxutils import escape, quoteattr
 
 from django.db.models import QuerySet
 from django.http import HttpResponseBase
+from django.template.loader import render_to_string
 from django.utils.http import quote_etag
 from drf_spectacular.types import OpenApiTypes
+from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.api.accounts.authentication import key_of
 from synth.api.books.file_serializers import (
     BookFileListSerializer,
     BookFileRequestSerializer,
     BookFileSerializer,
 )
-from synth.api.books.views import find_book
-from synth.api.jobs.requests import IDEMPOTENCY_PARAMETER, digest_of_body, read_idempotency_key
+from synth.api.books.options import LimitedFiles
+from synth.api.books.serializers import BookSerializer
+from synth.api.books.views import BOOK, find_book, started_job
+from synth.api.fields import any_file, optional_whole
+from synth.api.jobs.requests import IDEMPOTENCY_PARAMETER, read_idempotency_key, sender_of
 from synth.api.jobs.segment_views import made_file
-from synth.audiobooks.files import RequestKey, delete_file, name_of, request_file, with_currency
-from synth.books.file_names import safe_name
-from synth.models import ApiKey, BookFile, BookSource
-from ttsweb.counted import counted
-from ttsweb.http.api import ApiProblem
-from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED
-from ttsweb.http.nouns import (
-    ListView,
-    Noun,
-    accepted_headers,
-    get_row,
-    operation,
-    read_body,
-    send_stored,
+from synth.api.jobs.serializers import file_name_of, made_export, stored_export
+from synth.audiobooks.changes import CoverLimitHandler, change_cover
+from synth.audiobooks.files import (
+    MAX_CHAPTER,
+    delete_file,
+    name_of,
+    request_file,
+    with_currency,
 )
+from synth.audiobooks.plans import title_of
+from synth.books.file_names import safe_name
+from synth.models import ApiKey, BookFile, BookSource, RenderJob
+from ttsweb.counted import counted
+from ttsweb.http import nouns
+from ttsweb.http.api import ApiProblem, StrictSerializer
+from ttsweb.http.headers import CONDITIONAL_PARAMETERS, UNCHANGED
 from ttsweb.http.ranged import StoredObject
 from ttsweb.refusals import POLL_SECONDS
 
@@ -49,64 +53,56 @@ _SERIES = (
     ("true_peak_dbtp", "Peak (dBTP)", "#b7791f"),
     ("floor_dbfs", "Noise floor (dBFS)", "#4a5568"),
 )
-_BAR = 8
+_BAR, _STEP = 8, 32  # from one bar to the next, from one chapter to the next
+_BARS_MIDDLE = len(_SERIES) * _BAR // 2
+_LEGEND_STEP, _SWATCH = 105, 10
 
 
 def report_plot(report: dict[str, Any]) -> str:
     """Return the bars of a report of `book_report`; a failed chapter's number is red and marked."""
     rows = report["chapters"]
-    step = 3 * _BAR + 8
-    width = _LEFT + max(10, len(rows)) * step + 12
-    height = _TOP + _HEIGHT + _BOTTOM
-    title = f"Levels of {counted(len(rows), 'chapter')}"
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label={quoteattr(title)} '
-        f'width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-        'font-family="sans-serif" font-size="11">',
-        f"<title>{escape(title)}</title>",
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-    ]
-    for place, (_, name, colour) in enumerate(_SERIES):
-        x = _LEFT + place * 105
-        parts.append(f'<rect x="{x}" y="8" width="10" height="10" fill="{colour}"/>')
-        parts.append(f'<text x="{x + 14}" y="17">{name}</text>')
-    for level in range(int(_LOW), 1, 20):
-        y = _y(level)
-        parts.append(f'<line x1="{_LEFT}" x2="{width}" y1="{y}" y2="{y}" stroke="#e2e8f0"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{level}</text>')
-    for name in ("target_lufs", "target_rms_dbfs", "peak_limit_dbtp", "floor_limit_dbfs"):
-        limit = report["mastering"][name]
-        if limit is not None:
-            y = _y(limit)
-            parts.append(
-                f'<line x1="{_LEFT}" x2="{width}" y1="{y}" y2="{y}" stroke="#c53030" '
-                f'stroke-dasharray="4 3"><title>{name} {limit:g}</title></line>'
-            )
-    parts += [_bars(row, _LEFT + place * step + 4) for place, row in enumerate(rows)]
-    return "\n".join([*parts, "</svg>\n"])
+    limits = ("target_lufs", "target_rms_dbfs", "peak_limit_dbtp", "floor_limit_dbfs")
+    known = {name: limit for name in limits if (limit := report["mastering"][name]) is not None}
+    levels = [(level, _y(level)) for level in range(int(_LOW), 1, 20)]
+    shown = {
+        "title": f"Levels of {counted(len(rows), 'chapter')}",
+        "width": _LEFT + max(10, len(rows)) * _STEP + 12,
+        "height": _TOP + _HEIGHT + _BOTTOM,
+        "left": _LEFT,
+        "levels_end": _LEFT - 6,
+        "bar_width": _BAR - 1,
+        "swatch": _SWATCH,
+        "numbers_base": _TOP + _HEIGHT + 16,
+        "legend": [
+            (_LEFT + place * _LEGEND_STEP, _LEFT + place * _LEGEND_STEP + _SWATCH + 4, name, colour)
+            for place, (_, name, colour) in enumerate(_SERIES)
+        ],
+        "levels": [(level, y, y + 4) for level, y in levels],
+        "limits": [(name, f"{limit:g}", _y(limit)) for name, limit in known.items()],
+        "chapters": [_bars(row, _LEFT + place * _STEP + 4) for place, row in enumerate(rows)],
+    }
+    return render_to_string("synth/book_file_plot.svg", shown)
 
 
-def _bars(row: dict[str, Any], left: int) -> str:
+def _bars(row: dict[str, Any], left: int) -> dict[str, Any]:
     """Return a chapter's three bars with its number below; its name and values are a tooltip."""
-    name = safe_name(str(row["title"]), "Chapter")
+    name, number = safe_name(str(row["title"]), "Chapter"), row["index"] + 1
     values = [(label, row[key], colour) for key, label, colour in _SERIES]
     said = ", ".join(f"{label} {'none' if value is None else value}" for label, value, _ in values)
     verdict = "passed" if row["passed"] else "failed"
-    tooltip = escape(f"{row['index'] + 1} {name}: {said}; {verdict}")
-    parts = [f"<g><title>{tooltip}</title>"]
-    for place, (_, value, colour) in enumerate(values):
-        if value is not None:
-            y = _y(value)
-            x, height = left + place * _BAR, _TOP + _HEIGHT - y
-            parts.append(
-                f'<rect x="{x}" y="{y}" width="{_BAR - 1}" height="{height:.1f}" fill="{colour}"/>'
-            )
-    colour, mark = ("#1a202c", "") if row["passed"] else ("#c53030", "!")
-    parts.append(
-        f'<text x="{left + 12}" y="{_TOP + _HEIGHT + 16}" text-anchor="middle" fill="{colour}">'
-        f"{row['index'] + 1}{mark}</text></g>"
-    )
-    return "".join(parts)
+    bars = [
+        (left + place * _BAR, _y(value), f"{_TOP + _HEIGHT - _y(value):.1f}", colour)
+        for place, (_, value, colour) in enumerate(values)
+        if value is not None
+    ]
+    tooltip = f"{number} {name}: {said}; {verdict}"
+    return {
+        "middle": left + _BARS_MIDDLE,
+        "number": number,
+        "passed": row["passed"],
+        "tooltip": tooltip,
+        "bars": bars,
+    }
 
 
 def _y(level: float) -> float:
@@ -123,7 +119,7 @@ def _find(request: Request, book_id: uuid.UUID, file_id: uuid.UUID) -> BookFile:
     book = find_book(request, book_id)
     files = BookFile.objects.filter(job=book.job_id)
     missing = "The book has no file with this id."
-    return _with_book([get_row(files, "book_file_not_found", missing, pk=file_id)], book)[0]
+    return _with_book([nouns.get_row(files, "book_file_not_found", missing, pk=file_id)], book)[0]
 
 
 def _with_book(rows: Sequence[BookFile], book: BookSource) -> list[BookFile]:
@@ -133,10 +129,10 @@ def _with_book(rows: Sequence[BookFile], book: BookSource) -> list[BookFile]:
     return with_currency(rows, book)
 
 
-FILE = Noun("book-file", BookFileSerializer, _find, lambda row: row.status in _OPEN)
+FILE = nouns.Noun("book-file", BookFileSerializer, _find, lambda row: row.status in _OPEN)
 
 
-class BookFilesView(ListView[BookFile]):
+class BookFilesView(nouns.ListView[BookFile]):
     write_scopes = (ApiKey.Scope.JOBS,)
     lists = ("list_book_files", "List the files of a book, newest first.", 404)
     serializer_class = BookFileListSerializer
@@ -149,12 +145,12 @@ class BookFilesView(ListView[BookFile]):
     def paginate_queryset(self, queryset: Any) -> Any:
         return _with_book(super().paginate_queryset(queryset) or [], self._book)
 
-    @operation(
+    @nouns.operation(
         "request_book_file",
         {200: BookFileSerializer, 202: BookFileSerializer},
         *(404, 409, 422, 429),
         request=BookFileRequestSerializer,
-        parameters=[IDEMPOTENCY_PARAMETER, *accepted_headers(200)],
+        parameters=[IDEMPOTENCY_PARAMETER, *nouns.accepted_headers(200)],
     )
     def post(self, request: Request, book_id: uuid.UUID) -> Response:
         """Make a file of a book, or return the same file if it was made before.
@@ -164,14 +160,13 @@ class BookFilesView(ListView[BookFile]):
         """
         key = read_idempotency_key(request)
         book = find_book(request, book_id)
-        asked = read_body(request, BookFileRequestSerializer)
+        asked = nouns.read_body(request, BookFileRequestSerializer)
         row, is_repeated = request_file(
             book,
             asked["kind"],
             asked["options"],
+            sender_of(request, key),
             partial=asked["partial"],
-            api_key=key_of(request),
-            request_key=RequestKey(key, digest_of_body(request.data)) if key else RequestKey(),
         )
         answer = FILE.answer(request, book_id, row.pk)
         if is_repeated:
@@ -193,7 +188,7 @@ class BookFileView(APIView):
 
 
 class BookFileContentView(APIView):
-    @operation("get_book_file_content", "application/octet-stream", 404, 409, 410, 416)
+    @nouns.operation("get_book_file_content", "application/octet-stream", 404, 409, 410, 416)
     def get(self, request: Request, book_id: uuid.UUID, file_id: uuid.UUID) -> HttpResponseBase:
         """Return the file, or a byte range of it."""
         row = _find(request, book_id, file_id)
@@ -201,7 +196,7 @@ class BookFileContentView(APIView):
 
 
 class BookFilePlotView(APIView):
-    @operation(
+    @nouns.operation(
         "get_book_file_plot",
         {(200, SVG): OpenApiTypes.STR, **UNCHANGED},
         *(404, 409),
@@ -224,23 +219,123 @@ def content_answer(request: Request, row: BookFile, book: BookSource) -> HttpRes
     """
     _check_there(row)
     named = name_of(row, book)
-    stored = StoredObject(row.key, named.content_type, named.name, etag=row.sha256)
+    stored = StoredObject(
+        row.key, named.content_type, named.name, etag=row.sha256, is_finished=True
+    )
     gone = "The file is no longer stored; make it again by a POST to `files`."
-    return send_stored(request, stored, "audio_gone", gone)
+    return nouns.send_stored(request, stored, "audio_gone", gone)
 
 
 def _check_there(row: BookFile) -> None:
     if row.status == BookFile.Status.FAILED:
-        raise ApiProblem(
-            409,
-            "book_file_failed",
+        sentence = (
             f"The file could not be made: {row.error_message} Correct this, then ask for "
-            "the file again by a POST to `files`.",
+            "the file again by a POST to `files`."
         )
+        raise ApiProblem(409, "book_file_failed", sentence)
     if row.status != BookFile.Status.DONE:
-        raise ApiProblem(
-            409,
-            "book_file_not_ready",
-            "The file is still being made; ask again after `Retry-After` seconds.",
-            retry_after=POLL_SECONDS,
-        )
+        sentence = "The file is still being made; ask again after `Retry-After` seconds."
+        raise ApiProblem(409, "book_file_not_ready", sentence, retry_after=POLL_SECONDS)
+
+
+MAX_FILE_NAME_CHARS = 100
+
+
+class BookAudioQuerySerializer(StrictSerializer):
+    """Which audio of a book is wanted."""
+
+    chapter = optional_whole(
+        0,
+        MAX_CHAPTER,
+        "Index of a chapter, from 0 as in the proof. Returns the newest single-chapter "
+        "file, made by a POST to `files` with the kind `chapters`.",
+    )
+
+
+class BookAudioView(APIView):
+    @nouns.operation(
+        "get_book_audio", "audio/*", *(404, 409, 410, 416), query=BookAudioQuerySerializer
+    )
+    def get(self, request: Request, book_id: uuid.UUID, query: dict[str, Any]) -> HttpResponseBase:
+        """Return the audio of a book or of one chapter, or a byte range of it."""
+        book = find_book(request, book_id)
+        job = started_job(book)
+        if "chapter" in query:
+            return _chapter_answer(request, book, job, int(query["chapter"]))
+        export = made_export(job, "book", "book_not_finished", "book_without_audio")
+        name = safe_name(title_of(book)[:MAX_FILE_NAME_CHARS], f"book-{str(book.pk)[:8]}")
+        gone = "The book's audio file is no longer stored; start the book again."
+        stored = stored_export(export, file_name_of(job, name))
+        return nouns.send_stored(request, stored, "audio_gone", gone)
+
+
+def _chapter_answer(
+    request: Request, book: BookSource, job: RenderJob, chapter: int
+) -> HttpResponseBase:
+    files: Any = BookFile.objects.filter(
+        job=job.pk, kind=BookFile.Kind.CHAPTERS, status=BookFile.Status.DONE
+    )
+    missing = (
+        "This chapter has no file of its own; make one by a POST to the book's `files` "
+        f'with {{"kind": "chapters", "chapter": {chapter}}}.'
+    )
+    row = nouns.get_row(files, "chapter_not_made", missing, options__chapter=chapter)
+    return content_answer(request, row, book)
+
+
+class BookSampleView(APIView):
+    @nouns.operation("get_book_sample", "audio/*", 404, 409, 410, 416)
+    def get(self, request: Request, book_id: uuid.UUID) -> HttpResponseBase:
+        """Return the audio of the book's sample, its first rendered chapter, or a byte range."""
+        book = find_book(request, book_id)
+        job = book.sample_job
+        if job is None:
+            raise ApiProblem(404, "book_without_sample", "This book has no sample.")
+        export = made_export(job, "sample", "sample_not_ready", "book_without_sample")
+        gone = "The sample is no longer stored; its chapter is rendered again with the book."
+        stored = stored_export(export, file_name_of(job, f"sample-{str(book.pk)[:8]}"))
+        return nouns.send_stored(request, stored, "audio_gone", gone)
+
+
+class CoverFormSerializer(StrictSerializer):
+    """A cover, sent as a form."""
+
+    file = any_file("A JPEG, PNG or WebP image.")
+
+
+class BookCoverView(LimitedFiles, APIView):
+    write_scopes = (ApiKey.Scope.JOBS,)
+    parser_classes = (MultiPartParser,)
+    limit_handler = CoverLimitHandler
+
+    @nouns.operation("get_book_cover", "image/*", 404, 410, 416)
+    def get(self, request: Request, book_id: uuid.UUID) -> HttpResponseBase:
+        """Return the cover that was uploaded, or the cover in the book's file."""
+        book = find_book(request, book_id)
+        if not book.cover_key:
+            sentence = "The book has no cover; its audio files show its title."
+            raise ApiProblem(404, "book_without_cover", sentence)
+        ending = book.cover_key.rpartition(".")[2]
+        etag = book.cover_key.rpartition("/")[2].partition(".")[0]
+        stored = StoredObject(book.cover_key, book.cover_type, f"cover.{ending}", etag=etag)
+        gone = "The cover is no longer stored; upload it again."
+        return nouns.send_stored(request, stored, "cover_gone", gone)
+
+    @nouns.operation(
+        "put_book_cover",
+        BookSerializer,
+        *(404, 409, 413, 415),
+        request={"multipart/form-data": CoverFormSerializer},
+    )
+    def put(self, request: Request, book_id: uuid.UUID) -> Response:
+        """Replace a book's cover; files that are made after this have it."""
+        book = find_book(request, book_id)
+        change_cover(book, nouns.read_body(request, CoverFormSerializer)["file"].read())
+        return BOOK.shown(request, book_id)
+
+    delete = BOOK.deleter(
+        "delete_book_cover",
+        "Remove a book's cover; files that are made after this show the title.",
+        lambda book: change_cover(book, None),
+        409,
+    )

@@ -12,7 +12,7 @@ from rest_framework.exceptions import ErrorDetail
 from rest_framework.request import Request
 
 from synth.api.books.fields import CREDITS, CastingField, CreditsField, MetadataField
-from synth.api.fields import StrictNumberField, StrictTextField
+from synth.api.fields import StrictNumberField, StrictTextField, any_file, identifier, optional_name
 from synth.api.jobs.requests import OptionsSerializer
 from synth.api.option_fields import BookPausesField, SpeakersField
 from synth.audiobooks.files import ONE_FILE, PRESETS, check_loudness
@@ -35,14 +35,10 @@ PRODUCTION = (*CREDITS, "preset")  # how its files are made
 class BookFormSerializer(OptionsSerializer):
     """A book to be uploaded as a form; objects and lists are JSON."""
 
-    file = serializers.FileField(
-        allow_empty_file=True,
-        max_length=255,
-        help_text="EPUB, TXT, Markdown, HTML, DOCX, or PDF with text; at most TTS_MAX_BOOK_BYTES.",
+    file = any_file(
+        "EPUB, TXT, Markdown, HTML, DOCX, or PDF with text; at most TTS_MAX_BOOK_BYTES."
     )
-    voice = StrictTextField(
-        required=False, max_length=100, help_text="Id or name of the voice that reads the book."
-    )
+    voice = optional_name("Id or name of the voice that reads the book.")
     voices = SpeakersField(
         child=StrictTextField(max_length=100),
         required=False,
@@ -95,10 +91,9 @@ class BookFormSerializer(OptionsSerializer):
         required=False,
         help_text="Title, authors and other metadata as JSON; they replace what the file says.",
     )
-    book_batch = serializers.UUIDField(
+    book_batch = identifier(
+        "Id of a batch of books. The batch's entry for this file then sets all other options.",
         required=False,
-        help_text="Id of a batch of books. The batch's entry for this file then sets all other "
-        "options.",
     )
     entry = StrictTextField(
         required=False,
@@ -156,10 +151,8 @@ def _check_preset(preset: str | None, form: str, loudness: float | None) -> None
 class StartSerializer(StrictSerializer):
     """The options of starting a book."""
 
-    voice = StrictTextField(
-        required=False,
-        max_length=100,
-        help_text="Id or name of the voice that reads the book, instead of its present voice.",
+    voice = optional_name(
+        "Id or name of the voice that reads the book, instead of its present voice."
     )
 
 
@@ -183,8 +176,6 @@ class BookPrioritySerializer(StrictSerializer):
 
 
 class BookLimitHandler(LimitHandler):
-    """Refuse a book above `TTS_MAX_BOOK_BYTES`."""
-
     code = "book_too_large"
 
     def max_bytes(self) -> int:
@@ -212,6 +203,4 @@ class LimitedFiles:
 
 
 class BookFilesMixin(LimitedFiles):
-    """Take files as large as a book may be."""
-
     limit_handler = BookLimitHandler

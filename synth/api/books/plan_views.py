@@ -15,7 +15,15 @@ from rest_framework.views import APIView
 
 from synth.api.books.fields import CREDITS, CastingField, CreditsField
 from synth.api.books.views import find_book
-from synth.api.fields import StrictNumberField
+from synth.api.fields import (
+    boolean,
+    integer,
+    moment,
+    number,
+    optional_whole,
+    string,
+    strings,
+)
 from synth.api.option_fields import ListField
 from synth.audiobooks.casting import TITLES, credits_report
 from synth.audiobooks.changes import MAX_EDITS, edit_plan, read_plan
@@ -23,8 +31,8 @@ from synth.audiobooks.expectations import expect, reading_rate
 from synth.audiobooks.start import order_of
 from synth.books.cast import Casting
 from synth.books.plan import Plan, PlannedChapter
-from synth.books.plan_cast import cast_report
 from synth.books.plan_edits import EDIT_NAMES
+from synth.books.plan_text import cast_report
 from synth.jobs.orders import speakers_of
 from synth.models import ApiKey, BookSource
 from ttsweb.http.api import ApiProblem, StrictSerializer
@@ -64,7 +72,6 @@ class EditField(serializers.Field[Any, Any, Any, Any]):
         return data
 
     def to_representation(self, value: Any) -> Any:
-        """Return the edit as it was made."""
         return value
 
 
@@ -80,11 +87,10 @@ class PlanPatchSerializer(StrictSerializer):
         "split (chapter, block, title), reorder (chapters), voice (chapter, voice), language "
         "(chapter, language).",
     )
-    plan_number = StrictNumberField(
-        *(1, 2**31 - 1),
-        whole=True,
-        required=False,
-        help_text="The `plan_number` of the plan that you read. If the plan has changed since, the "
+    plan_number = optional_whole(
+        1,
+        2**31 - 1,
+        "The `plan_number` of the plan that you read. If the plan has changed since, the "
         "request is refused and nothing changes.",
     )
     reset = StrictBooleanField(default=False, help_text="Remove all earlier edits first.")
@@ -110,109 +116,106 @@ class PlanPatchSerializer(StrictSerializer):
 class PlanChapterSerializer(serializers.Serializer[Any]):
     """A chapter of a plan."""
 
-    index = serializers.IntegerField()
-    id = serializers.CharField(help_text="Stays the same when the plan is edited.")
-    title = serializers.CharField()
-    level = serializers.IntegerField()
-    parts = serializers.ListField(child=serializers.CharField())
-    included = serializers.BooleanField()
-    reason = serializers.CharField(allow_null=True, help_text="Why the chapter is left out.")
-    language = serializers.CharField()
-    voice = serializers.CharField(help_text="Empty if it is the book's voice.")
-    characters = serializers.IntegerField()
-    seconds = serializers.FloatField()
-    source_chars = serializers.IntegerField()
-    blocks = serializers.IntegerField()
-    beginning = serializers.CharField(help_text="How the chapter's text begins.")
-    speakers = serializers.ListField(child=serializers.CharField())
+    index = integer()
+    id = string("Stays the same when the plan is edited.")
+    title = string()
+    level = integer()
+    parts = strings()
+    included = boolean()
+    reason = string("Why the chapter is left out.", null=True)
+    language = string()
+    voice = string("Empty if it is the book's voice.")
+    characters = integer()
+    seconds = number()
+    source_chars = integer()
+    blocks = integer()
+    beginning = string("How the chapter's text begins.")
+    speakers = strings()
 
 
 class PlanTotalsSerializer(serializers.Serializer[Any]):
     """Totals of the included chapters."""
 
-    chapters = serializers.IntegerField()
-    characters = serializers.IntegerField()
-    seconds = serializers.FloatField()
-    hours = serializers.FloatField()
+    chapters = integer()
+    characters = integer()
+    seconds = number()
+    hours = number()
 
 
 class PlanLossSerializer(serializers.Serializer[Any]):
     """A part of the book that could not be read."""
 
-    path = serializers.CharField(help_text="Its expected path in the file.")
-    why = serializers.CharField()
-    source_chars = serializers.IntegerField(help_text="0 if unknown.")
-    text = serializers.CharField(help_text="How it begins; empty if unknown.")
+    path = string("Its expected path in the file.")
+    why = string()
+    source_chars = integer("0 if unknown.")
+    text = string("How it begins; empty if unknown.")
 
 
 class PlanCompletenessSerializer(serializers.Serializer[Any]):
     """What happens to each character of the book, blanks not counted."""
 
-    source_chars = serializers.IntegerField()
-    spoken = serializers.IntegerField()
+    source_chars = integer()
+    spoken = integer()
     skipped = serializers.DictField(child=serializers.IntegerField(), help_text="Counts by reason.")
     missing = PlanLossSerializer(many=True)
-    is_complete = serializers.BooleanField(
-        help_text="True: each character is spoken or skipped for a known reason, and none is "
-        "missing."
+    is_complete = boolean(
+        "True: each character is spoken or skipped for a known reason, and none is missing."
     )
 
 
 class SkippedBlockSerializer(serializers.Serializer[Any]):
     """A part of an included chapter that is not spoken unless somebody includes it."""
 
-    chapter = serializers.CharField()
-    block = serializers.IntegerField(
-        help_text="Its position; `include` and `exclude` take it as `block`."
-    )
-    included = serializers.BooleanField(help_text="Whether somebody has included it.")
-    can_be_included = serializers.BooleanField(help_text="Whether it has text that can be spoken.")
-    reason = serializers.CharField()
-    kind = serializers.CharField()
-    source_chars = serializers.IntegerField()
-    text = serializers.CharField(help_text="How it begins.")
+    chapter = string()
+    block = integer("Its position; `include` and `exclude` take it as `block`.")
+    included = boolean("Whether somebody has included it.")
+    can_be_included = boolean("Whether it has text that can be spoken.")
+    reason = string()
+    kind = string()
+    source_chars = integer()
+    text = string("How it begins.")
 
 
 class PlanCharacterSerializer(serializers.Serializer[Any]):
     """A character of a play, or one that a tag in the text names."""
 
-    name = serializers.CharField()
-    voice = serializers.CharField(help_text="Empty if the casting gives no voice.")
-    speeches = serializers.IntegerField()
-    characters = serializers.IntegerField(help_text="Characters of all speeches.")
-    example = serializers.CharField(help_text="How one of the speeches begins.")
+    name = string()
+    voice = string("Empty if the casting gives no voice.")
+    speeches = integer()
+    characters = integer("Characters of all speeches.")
+    example = string("How one of the speeches begins.")
 
 
 class PlanLanguageSerializer(serializers.Serializer[Any]):
     """A language of the spoken text."""
 
-    language = serializers.CharField(help_text="Empty if the book names no language.")
-    characters = serializers.IntegerField()
-    share = serializers.FloatField(min_value=0, max_value=1)
-    voice = serializers.CharField(help_text="Empty if the narrator speaks it.")
+    language = string("Empty if the book names no language.")
+    characters = integer()
+    share = number(min_value=0, max_value=1)
+    voice = string("Empty if the narrator speaks it.")
 
 
 class PlanDialogueSerializer(serializers.Serializer[Any]):
     """How much of the spoken text was recognised as dialogue."""
 
-    characters = serializers.IntegerField()
-    share = serializers.FloatField(min_value=0, max_value=1)
+    characters = integer()
+    share = number(min_value=0, max_value=1)
 
 
 class PlanSerializer(serializers.Serializer[Any]):
     """The plan of a book: what is spoken, and what is skipped and why."""
 
-    plan_number = serializers.IntegerField()
-    title = serializers.CharField()
-    authors = serializers.ListField(child=serializers.CharField())
-    language = serializers.CharField()
+    plan_number = integer()
+    title = string()
+    authors = strings()
+    language = string()
     rules = serializers.DictField(child=serializers.CharField())
     chapters = PlanChapterSerializer(many=True)
     totals = PlanTotalsSerializer()
     completeness = PlanCompletenessSerializer()
     skipped = SkippedBlockSerializer(many=True)
     reasons = serializers.DictField(child=serializers.CharField(), help_text="One sentence each.")
-    warnings = serializers.ListField(child=serializers.CharField())
+    warnings = strings()
     edits = serializers.ListField(child=EditField())
     casting = CastingField(
         help_text="The casting that was sent; empty if the narrator speaks everything."
@@ -222,33 +225,29 @@ class PlanSerializer(serializers.Serializer[Any]):
     dialogue = PlanDialogueSerializer(
         allow_null=True, help_text="Null if dialogue is not detected."
     )
-    opening_credits = serializers.CharField(help_text="The template; empty if there is none.")
-    closing_credits = serializers.CharField()
+    opening_credits = string("The template; empty if there is none.")
+    closing_credits = string()
     credits = serializers.DictField(
         child=serializers.CharField(),
         help_text="The credits with the metadata filled in, by field.",
     )
-    chars_per_second = serializers.FloatField(
-        help_text="Characters per second of this voice, blanks included."
+    chars_per_second = number("Characters per second of this voice, blanks included.")
+    is_rate_measured = boolean(
+        "Whether the pace was measured for this voice; otherwise it is the usual pace."
     )
-    is_rate_measured = serializers.BooleanField(
-        help_text="Whether the pace was measured for this voice; otherwise it is the usual pace."
-    )
-    expected_seconds = serializers.FloatField(help_text="Seconds of audio, without pauses.")
-    expected_render_seconds = serializers.IntegerField(
-        allow_null=True,
-        help_text="Estimated seconds until the end if the book starts now; null if nothing was "
+    expected_seconds = number("Seconds of audio, without pauses.")
+    expected_render_seconds = integer(
+        "Estimated seconds until the end if the book starts now; null if nothing was "
         "rendered lately.",
+        null=True,
     )
-    expected_finish = serializers.DateTimeField(allow_null=True)
-    expected_segments = serializers.IntegerField(
-        allow_null=True,
-        help_text="For a book that was not started, an estimate if it is longer than a novel. Null "
+    expected_finish = moment(null=True)
+    expected_segments = integer(
+        "For a book that was not started, an estimate if it is longer than a novel. Null "
         "if no estimate is possible.",
+        null=True,
     )
-    expected_reused = serializers.IntegerField(
-        allow_null=True, help_text="Segments that were rendered before and are reused."
-    )
+    expected_reused = integer("Segments that were rendered before and are reused.", null=True)
 
 
 def plan_answer(book: BookSource, plan: Plan) -> dict[str, Any]:
@@ -307,42 +306,32 @@ EXCERPT_CHARS = 300
 class BlockQuerySerializer(serializers.Serializer[Any]):
     """Which blocks are asked for."""
 
-    offset = StrictNumberField(
-        *(0, 10**9),
-        whole=True,
-        required=False,
-        help_text="How many blocks to skip; 0 if left out.",
-    )
-    limit = StrictNumberField(
-        *(1, MAX_BLOCKS),
-        whole=True,
-        required=False,
-        help_text=f"How many blocks to return at most; {MAX_BLOCKS} if left out.",
+    offset = optional_whole(0, 10**9, "How many blocks to skip; 0 if left out.")
+    limit = optional_whole(
+        1, MAX_BLOCKS, f"How many blocks to return at most; {MAX_BLOCKS} if left out."
     )
 
 
 class BlockSerializer(serializers.Serializer[Any]):
     """One block of a chapter: a paragraph, a heading, a note, a line of verse."""
 
-    index = serializers.IntegerField(help_text="The block's position; `split` takes it as `block`.")
-    kind = serializers.CharField()
-    text = serializers.CharField(help_text=f"Its first {EXCERPT_CHARS} characters.")
-    source_chars = serializers.IntegerField(
-        help_text="Characters of the whole block, without blanks."
-    )
-    reason = serializers.CharField(allow_null=True, help_text="Why it is not spoken.")
-    can_be_included = serializers.BooleanField(help_text="Whether it has text that can be spoken.")
-    speaker = serializers.CharField()
-    language = serializers.CharField(help_text="Empty if it is the chapter's language.")
+    index = integer("The block's position; `split` takes it as `block`.")
+    kind = string()
+    text = string(f"Its first {EXCERPT_CHARS} characters.")
+    source_chars = integer("Characters of the whole block, without blanks.")
+    reason = string("Why it is not spoken.", null=True)
+    can_be_included = boolean("Whether it has text that can be spoken.")
+    speaker = string()
+    language = string("Empty if it is the chapter's language.")
 
 
 class ChapterBlocksSerializer(serializers.Serializer[Any]):
     """A chapter of a plan with its blocks."""
 
-    plan_number = serializers.IntegerField()
-    chapter = serializers.CharField()
-    title = serializers.CharField()
-    total = serializers.IntegerField(help_text="How many blocks the chapter has.")
+    plan_number = integer()
+    chapter = string()
+    title = string()
+    total = integer("How many blocks the chapter has.")
     blocks = BlockSerializer(many=True)
 
 
@@ -359,11 +348,10 @@ class ChapterBlocksView(APIView):
         plan = read_plan(book)
         found = next((one for one in plan.chapters if one.id == chapter), None)
         if found is None:
-            raise ApiProblem(
-                404,
-                "chapter_not_found",
-                "The plan has no chapter with this id; get the plan again for its present ids.",
+            sentence = (
+                "The plan has no chapter with this id; get the plan again for its present ids."
             )
+            raise ApiProblem(404, "chapter_not_found", sentence)
         answer = {
             "plan_number": book.plan_number,
             "chapter": found.id,

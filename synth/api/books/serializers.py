@@ -14,6 +14,7 @@ from django.urls import reverse
 from rest_framework import serializers
 
 from synth.api.books.fields import CastingField, MetadataSerializer
+from synth.api.fields import boolean, identifier, integer, integers, number, string
 from synth.api.jobs.serializers import JobVoiceSerializer, has_audio, progress_of
 from synth.audiobooks.plans import authors_of
 from synth.jobs.eta import etas
@@ -43,8 +44,6 @@ _COUNTS = (
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Hold how far the job of a book is."""
-
     chapters_total: int = 0
     chapters_done: int = 0
     audio_seconds: float = 0.0
@@ -77,33 +76,31 @@ def with_progress(books: Sequence[BookSource]) -> list[BookSource]:
 class BookProgressSerializer(serializers.Serializer[Any]):
     """The progress of a book's job."""
 
-    share = serializers.FloatField(min_value=0, max_value=1)
-    chapters_total = serializers.IntegerField()
-    chapters_done = serializers.IntegerField()
-    segments_total = serializers.IntegerField()
-    segments_done = serializers.IntegerField()
-    segments_failed = serializers.IntegerField()
-    segments_cancelled = serializers.IntegerField()
-    takes_rendered = serializers.IntegerField(help_text="Takes that were rendered for this job.")
-    takes_reused = serializers.IntegerField(help_text="Takes that existed already and were reused.")
-    audio_seconds = serializers.FloatField(
-        help_text="Seconds of audio of all takes that exist now, without pauses."
+    share = number(min_value=0, max_value=1)
+    chapters_total = integer()
+    chapters_done = integer()
+    segments_total = integer()
+    segments_done = integer()
+    segments_failed = integer()
+    segments_cancelled = integer()
+    takes_rendered = integer("Takes that were rendered for this job.")
+    takes_reused = integer("Takes that existed already and were reused.")
+    audio_seconds = number("Seconds of audio of all takes that exist now, without pauses.")
+    real_time_factor = number(
+        "Seconds of audio rendered per second since the job began.", null=True
     )
-    real_time_factor = serializers.FloatField(
-        allow_null=True, help_text="Seconds of audio rendered per second since the job began."
-    )
-    eta_seconds = serializers.IntegerField(allow_null=True)
+    eta_seconds = integer(null=True)
 
 
 class BookFiguresSerializer(serializers.Serializer[Any]):
     """Counts of the plan."""
 
-    chapters = serializers.IntegerField()
-    included = serializers.IntegerField()
-    spine_chars = serializers.IntegerField(help_text="Characters, blanks not counted.")
-    spoken_chars = serializers.IntegerField()
-    expected_seconds = serializers.FloatField()
-    warnings = serializers.IntegerField()
+    chapters = integer()
+    included = integer()
+    spine_chars = integer("Characters, blanks not counted.")
+    spoken_chars = integer()
+    expected_seconds = number()
+    warnings = integer()
 
 
 def status_of(book: BookSource) -> str:
@@ -136,7 +133,6 @@ def progress_of_book(book: Any) -> dict[str, Any] | None:
 
 
 def audio_url_of(book: BookSource) -> str | None:
-    """Return where a book's file is, None until it is there."""
     is_there = book.job is not None and has_audio(book.job)
     return reverse("book-audio", args=[book.pk]) if is_there else None
 
@@ -145,7 +141,7 @@ class BookSerializer(LookUpMixin, serializers.ModelSerializer[BookSource]):
     """A book and its progress."""
 
     status = ShownField(status_of, serializers.ChoiceField(choices=STATUSES))
-    job = serializers.UUIDField(source="job_id", allow_null=True)
+    job = identifier(null=True, source="job_id")
     title = ShownField(
         lambda book: str(book.metadata.get("title") or book.title),
         help_text="Return the title that users set or the file has; empty if there is none yet.",
@@ -156,8 +152,8 @@ class BookSerializer(LookUpMixin, serializers.ModelSerializer[BookSource]):
     options = serializers.DictField(help_text="The voices of the job, as requested.")
     policies = serializers.DictField(child=serializers.CharField())
     casting = CastingField(help_text="The voices besides the narrator, as requested.")
-    opening_credits = serializers.CharField(source="production.opening_credits", default="")
-    closing_credits = serializers.CharField(source="production.closing_credits", default="")
+    opening_credits = string(source="production.opening_credits", default="")
+    closing_credits = string(source="production.closing_credits", default="")
     voices = ShownField(
         lambda book: (
             [] if book.job is None else JobVoiceSerializer(book.job.voices, many=True).data
@@ -191,42 +187,37 @@ class BookSerializer(LookUpMixin, serializers.ModelSerializer[BookSource]):
         read_only_fields = fields
 
     def look_up(self, rows: Sequence[BookSource]) -> None:
-        """Find how far books are."""
         with_progress(rows)
 
 
 class ChapterProofSerializer(serializers.Serializer[Any]):
     """What happened to a chapter's text, in characters without blanks."""
 
-    id = serializers.CharField()
-    index = serializers.IntegerField()
-    title = serializers.CharField()
-    source_chars = serializers.IntegerField(help_text="Characters of the book.")
-    text_chars = serializers.IntegerField(help_text="Characters that were given to the model.")
-    spoken_chars = serializers.IntegerField()
-    failed_chars = serializers.IntegerField()
-    open_chars = serializers.IntegerField()
-    segments = serializers.IntegerField()
-    short_segments = serializers.ListField(child=serializers.IntegerField())
-    is_balanced = serializers.BooleanField()
+    id = string()
+    index = integer()
+    title = string()
+    source_chars = integer("Characters of the book.")
+    text_chars = integer("Characters that were given to the model.")
+    spoken_chars = integer()
+    failed_chars = integer()
+    open_chars = integer()
+    segments = integer()
+    short_segments = integers()
+    is_balanced = boolean()
 
 
 class ProofSerializer(serializers.Serializer[Any]):
     """What happened to each character of the book."""
 
-    spine_chars = serializers.IntegerField(help_text="Characters of all text in reading order.")
-    spoken_chars = serializers.IntegerField()
-    skipped_chars = serializers.IntegerField()
-    failed_chars = serializers.IntegerField()
-    open_chars = serializers.IntegerField(help_text="Not rendered yet.")
+    spine_chars = integer("Characters of all text in reading order.")
+    spoken_chars = integer()
+    skipped_chars = integer()
+    failed_chars = integer()
+    open_chars = integer("Not rendered yet.")
     skipped = serializers.DictField(child=serializers.IntegerField(), help_text="Counts by reason.")
-    is_balanced = serializers.BooleanField(help_text="Whether all characters are accounted for.")
-    is_complete = serializers.BooleanField(
-        help_text="Whether everything that has to be spoken was spoken."
-    )
-    short_segments = serializers.ListField(
-        child=serializers.IntegerField(), help_text="Ids of segments whose takes are too short."
-    )
+    is_balanced = boolean("Whether all characters are accounted for.")
+    is_complete = boolean("Whether everything that has to be spoken was spoken.")
+    short_segments = integers("Ids of segments whose takes are too short.")
     chapters = ChapterProofSerializer(many=True)
 
 

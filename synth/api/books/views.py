@@ -15,27 +15,21 @@ from rest_framework.views import APIView
 
 from synth.accounts.access import visible_books
 from synth.api.accounts.authentication import key_of
+from synth.api.batches.books import read_upload
+from synth.api.books import options
 from synth.api.books.fields import BookPatchSerializer, MetadataSerializer
-from synth.api.books.options import (
-    BookFilesMixin,
-    BookFormSerializer,
-    BookPausesSerializer,
-    BookPrioritySerializer,
-    StartSerializer,
-)
 from synth.api.books.serializers import (
     BookFilterSerializer,
     BookSerializer,
     ProofSerializer,
 )
-from synth.api.jobs.requests import IDEMPOTENCY_PARAMETER, digest_of_body, read_idempotency_key
+from synth.api.jobs.requests import IDEMPOTENCY_PARAMETER, read_idempotency_key, sender_of
 from synth.audiobooks.changes import set_pauses, set_priority
 from synth.audiobooks.plans import METADATA_FIELDS, metadata_of_file
 from synth.audiobooks.proof import proof_of
 from synth.audiobooks.start import book_gone, start_book
 from synth.audiobooks.uploads import delete_book, upload_book
 from synth.batches import actions as acting
-from synth.batches.uploads import read_upload
 from synth.books.book import StoredBookError
 from synth.jobs.retry import retry
 from synth.jobs.submit import find_made
@@ -46,7 +40,7 @@ from ttsweb.http.api import ApiProblem
 from ttsweb.http.nouns import Act, ListView, Noun, accepted_headers, get_row, operation, read_body
 
 
-class BooksView(BookFilesMixin, ListView[BookSource]):
+class BooksView(options.BookFilesMixin, ListView[BookSource]):
     write_scopes = (ApiKey.Scope.JOBS,)
     lists = ("list_books", "List books, newest first.")
     serializer_class = BookSerializer
@@ -60,7 +54,7 @@ class BooksView(BookFilesMixin, ListView[BookSource]):
         "create_book",
         {200: BookSerializer, 202: BookSerializer},
         *(404, 409, 413, 415, 422),
-        request={"multipart/form-data": BookFormSerializer},
+        request={"multipart/form-data": options.BookFormSerializer},
         parameters=[IDEMPOTENCY_PARAMETER, *accepted_headers(200)],
     )
     def post(self, request: Request) -> Response:
@@ -68,21 +62,13 @@ class BooksView(BookFilesMixin, ListView[BookSource]):
 
         The same Idempotency-Key and body return the book that was made first.
         """
-        key = read_idempotency_key(request)
-        digest = digest_of_body(request.data) if key else ""
+        sender = sender_of(request, read_idempotency_key(request))
         # Before the entry of a batch is looked at, which by then has its file.
-        known = find_made(BookSource.objects.all(), owner=request.user, key=key, digest=digest)
+        known = find_made(BookSource.objects.all(), sender)
         if known is not None:
             return BOOK.answer(request, known.pk, status=200)
         asked, on_saved = read_upload(request)
-        book, is_new = upload_book(
-            asked,
-            owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
-            api_key=key_of(request),
-            idempotency_key=key,
-            body_digest=digest,
-            on_saved=on_saved,
-        )
+        book, is_new = upload_book(asked, sender, on_saved=on_saved)
         return BOOK.answer(request, book.pk, status=202 if is_new else 200)
 
 
@@ -93,7 +79,7 @@ class BookPausesView(APIView):
         "change_book_pauses",
         {200: BookSerializer, 202: BookSerializer},
         *(404, 409),
-        request=BookPausesSerializer,
+        request=options.BookPausesSerializer,
     )
     def patch(self, request: Request, book_id: uuid.UUID) -> Response:
         """Change the pauses of a book.
@@ -101,7 +87,7 @@ class BookPausesView(APIView):
         A finished book's file is made again, and nothing is rendered again.
         """
         book = find_book(request, book_id)
-        set_pauses(book, read_body(request, BookPausesSerializer))
+        set_pauses(book, read_body(request, options.BookPausesSerializer))
         return BOOK.answer(request, book_id)
 
 
@@ -136,7 +122,6 @@ class BookProofView(APIView):
 
 
 def find_book(request: Request, book_id: uuid.UUID) -> BookSource:
-    """Return a book that this user may see, or raise the 404."""
     books = _shown(visible_books(request.user))
     return get_row(books, "book_not_found", "No book that you may see has this id.", pk=book_id)
 
@@ -187,7 +172,7 @@ BOOK_ACTIONS = {
             book, voice=asked.get("voice"), api_key=key_of(request)
         ),
         *(409, 410, 413, 429),
-        body=StartSerializer,
+        body=options.StartSerializer,
         is_accepted=True,
     ),
     "pause": BOOK.action(
@@ -220,7 +205,7 @@ BOOK_ACTIONS = {
         "Change the priority of a book that has not ended.",
         lambda request, book, asked: set_priority(book, asked["priority"]),
         409,
-        body=BookPrioritySerializer,
+        body=options.BookPrioritySerializer,
     ),
     "approve": BOOK.action(
         "approve_book",

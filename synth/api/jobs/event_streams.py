@@ -22,44 +22,21 @@ from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from synth.api.batches.events import read_batches
 from synth.api.batches.serializers import find_batch
 from synth.api.jobs.requests import find_job
 from synth.api.jobs.serializers import has_audio, progress_of
-from synth.batches.events import read_batches
-from synth.jobs.events import (
-    CLOSED,
-    ENDED,
-    ENTRY_STATES,
-    RETRY_MILLISECONDS,
-    BadEventIdError,
-    ClosedSegment,
-    JobState,
-    Mark,
-    Seen,
-    SegmentKey,
-    mark_of,
-    news,
-    write_event,
-)
+from synth.jobs import events as job_events
 from synth.models import Batch, RenderJob, Segment
+from ttsweb.http import asgi_ask as asgi
 from ttsweb.http.api import ApiProblem
-from ttsweb.http.asgi_ask import (
-    Answer,
-    AsgiApp,
-    Receive,
-    Rounds,
-    Run,
-    Scope,
-    Send,
-    ask,
-    find_row,
-    until_left,
-)
 from ttsweb.http.nouns import operation
 from ttsweb.http.problems import send_problem
 
 
-def read_changed(known: Mapping[uuid.UUID, Collection[Mark | None]]) -> dict[uuid.UUID, Any]:
+def read_changed(
+    known: Mapping[uuid.UUID, Collection[job_events.Mark | None]],
+) -> dict[uuid.UUID, Any]:
     """Return the JobState of each job of which not all `known` marks are the present one.
 
     One query finds them, and one more reads the segments of those that changed. What is no job is
@@ -68,22 +45,24 @@ def read_changed(known: Mapping[uuid.UUID, Collection[Mark | None]]) -> dict[uui
     rows = RenderJob.objects.filter(pk__in=list(known)).order_by().defer("text")
     jobs = {job.pk: job for job in rows}
     others = {pk: marks for pk, marks in known.items() if pk not in jobs}
-    found: dict[uuid.UUID, JobState | None] = read_batches(others) if others else {}
-    changed = [pk for pk, job in jobs.items() if set(known[pk]) != {mark_of(job)}]
-    closed: dict[uuid.UUID, dict[SegmentKey, ClosedSegment]] = {pk: {} for pk in changed}
+    found: dict[uuid.UUID, job_events.JobState | None] = read_batches(others) if others else {}
+    changed = [pk for pk, job in jobs.items() if set(known[pk]) != {job_events.mark_of(job)}]
+    closed: dict[uuid.UUID, dict[job_events.SegmentKey, job_events.ClosedSegment]] = {
+        pk: {} for pk in changed
+    }
     if changed:
-        segments = Segment.objects.filter(job__in=changed, status__in=CLOSED).order_by()
+        segments = Segment.objects.filter(job__in=changed, status__in=job_events.CLOSED).order_by()
         for pk, chapter, index, status, error_code, seconds in segments.values_list(
             "job", "chapter__index", "index", "status", "error_code", "take__audio_seconds"
         ):
-            closed[pk][chapter, index] = ClosedSegment(status, error_code, seconds)
+            closed[pk][chapter, index] = job_events.ClosedSegment(status, error_code, seconds)
     for pk in changed:
         job = jobs[pk]
         audio_url = f"/api/v1/jobs/{pk}/audio" if has_audio(job) else None
         is_final = job.status in job.FINAL
         counts = (job.segments_done, job.segments_failed, job.segments_cancelled)
-        found[pk] = JobState(
-            mark=mark_of(job),
+        found[pk] = job_events.JobState(
+            mark=job_events.mark_of(job),
             status=job.status,
             is_final=is_final,
             counts=counts,
@@ -114,13 +93,18 @@ REST_PER_LOOK = 4.0  # looks at jobs of ten thousand segments take a fifth of th
 KEEP_ALIVE_SECONDS = 15.0  # proxies close what is silent for a minute
 MAX_STREAM_SECONDS = 900.0  # then the client comes again, and its key is looked at again
 RETRY_SECONDS = 10
-_KINDS = {"jobs": CLOSED, "batches": ENDED, "book-batches": ENTRY_STATES}  # of what is listened to
+_KINDS = {
+    "jobs": job_events.CLOSED,
+    "batches": job_events.ENDED,
+    "book-batches": job_events.ENTRY_STATES,
+}  # of what is listened to
 _PATH = re.compile(rf"/api/v1/({'|'.join(_KINDS)})/([0-9a-f-]{{36}})/events", re.IGNORECASE)
 _ANY_LENGTH = 10**9  # of the header that is read above; it goes no further
 _ANY_NUMBER = 10**7  # of segments: the view wrote this id and has checked the client's
 
 ReadChanged = Callable[
-    [Mapping[uuid.UUID, Collection[Mark | None]]], Mapping[uuid.UUID, JobState | None]
+    [Mapping[uuid.UUID, Collection[job_events.Mark | None]]],
+    Mapping[uuid.UUID, job_events.JobState | None],
 ]
 
 
@@ -129,9 +113,9 @@ class _Stream:
     """Hold the newest state that one client is to be told of."""
 
     job_id: uuid.UUID
-    kinds: tuple[str, ...] = CLOSED
-    mark: Mark | None = None
-    job: JobState | None = None
+    kinds: tuple[str, ...] = job_events.CLOSED
+    mark: job_events.Mark | None = None
+    job: job_events.JobState | None = None
     is_news: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -143,17 +127,19 @@ class EventStreams:
         read: reads the states of changed jobs; blocking, called in one thread.
     """
 
-    def __init__(self, app: AsgiApp, *, max_streams: int, read: ReadChanged | None = None) -> None:
+    def __init__(
+        self, app: asgi.AsgiApp, *, max_streams: int, read: ReadChanged | None = None
+    ) -> None:
         self._app, self._max_streams = app, max_streams
         self._watcher = _Watcher(read or read_changed)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         """Serve one connection; everything but a stream goes through untouched."""
         stream = _listened_to(scope)
         if stream is None:
             await self._app(scope, receive, send)
             return
-        answer = await ask(self._app, scope, SEEN_HEADER)
+        answer = await asgi.ask(self._app, scope, SEEN_HEADER)
         if answer.said is None:  # refused, or told to its end
             await answer.send_on(send)
         elif len(self._watcher.streams) >= self._max_streams:
@@ -166,15 +152,17 @@ class EventStreams:
         else:
             await self._stream(stream, answer, receive, send)
 
-    async def _stream(self, stream: _Stream, answer: Answer, receive: Receive, send: Send) -> None:
+    async def _stream(
+        self, stream: _Stream, answer: asgi.Answer, receive: asgi.Receive, send: asgi.Send
+    ) -> None:
         """Send what the view told, then what comes, until the job ends or the client leaves."""
         streams = self._watcher.streams
         streams.add(stream)
         self._watcher.start()
-        await until_left(_tell(stream, answer, send), receive, lambda: streams.discard(stream))
+        await asgi.until_left(_tell(stream, answer, send), receive, lambda: streams.discard(stream))
 
 
-class _Watcher(Rounds):
+class _Watcher(asgi.Rounds):
     """Look at the jobs of all open streams, round after round, while there are any."""
 
     thread_name = "job-events"
@@ -189,14 +177,14 @@ class _Watcher(Rounds):
     def is_wanted(self) -> bool:
         return bool(self.streams)
 
-    async def look(self, run: Run) -> None:
+    async def look(self, run: asgi.Run) -> None:
         # A stream that opens during the look is left to the next one: this one may have
         # begun before its view looked, and would tell it of an older state.
         streams = list(self.streams)
-        known: dict[uuid.UUID, set[Mark | None]] = {}
+        known: dict[uuid.UUID, set[job_events.Mark | None]] = {}
         for stream in streams:
             known.setdefault(stream.job_id, set()).add(stream.mark)
-        found: Mapping[uuid.UUID, JobState | None] = await run(self._read, known) or {}
+        found: Mapping[uuid.UUID, job_events.JobState | None] = await run(self._read, known) or {}
         for stream in streams:
             if stream.job_id not in found:
                 continue
@@ -210,7 +198,7 @@ class _Watcher(Rounds):
         await asyncio.sleep(max(POLL_SECONDS, REST_PER_LOOK * took))
 
 
-async def _tell(stream: _Stream, answer: Answer, send: Send) -> None:
+async def _tell(stream: _Stream, answer: asgi.Answer, send: asgi.Send) -> None:
     """Send events until the job has ended or is gone, or the time of a stream is over."""
     for message in answer.messages:
         if message["type"] == "http.response.start":
@@ -218,7 +206,9 @@ async def _tell(stream: _Stream, answer: Answer, send: Send) -> None:
             await send({**message, "headers": headers})
         else:
             await send({**message, "more_body": True})
-    seen = Seen.from_event_id(answer.said or "", max_segments=_ANY_NUMBER, kinds=stream.kinds)
+    seen = job_events.Seen.from_event_id(
+        answer.said or "", max_segments=_ANY_NUMBER, kinds=stream.kinds
+    )
     loop = asyncio.get_running_loop()
     end = loop.time() + MAX_STREAM_SECONDS
     while loop.time() < end:
@@ -230,7 +220,11 @@ async def _tell(stream: _Stream, answer: Answer, send: Send) -> None:
             continue
         stream.is_news.clear()
         job = stream.job
-        text = "".join(news(seen, job)) if job else write_event("deleted", {}, None)
+        text = (
+            "".join(job_events.news(seen, job))
+            if job
+            else job_events.write_event("deleted", {}, None)
+        )
         if text:
             await _send_text(send, text)
         if job is None or job.is_final:
@@ -238,13 +232,12 @@ async def _tell(stream: _Stream, answer: Answer, send: Send) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-async def _send_text(send: Send, text: str) -> None:
+async def _send_text(send: asgi.Send, text: str) -> None:
     await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
 
 
-def _listened_to(scope: Scope) -> _Stream | None:
-    """Return a stream of the job whose events this request is for, if it is such a request."""
-    found = find_row(scope, _PATH)
+def _listened_to(scope: asgi.Scope) -> _Stream | None:
+    found = asgi.find_row(scope, _PATH)
     return _Stream(found[1], _KINDS[found[0].lower()]) if found else None
 
 
@@ -306,7 +299,7 @@ JobEventsView = _event_view(
     "then connect again.",
     ("state", "segment", "progress", "deleted"),
     find_job,
-    CLOSED,
+    job_events.CLOSED,
     lambda job: job.segments_total,
 )
 BatchEventsView = _event_view(
@@ -316,7 +309,7 @@ BatchEventsView = _event_view(
     "when a retry queues it again.",
     ("state", "item", "progress", "deleted"),
     partial(find_batch, kind=Batch.Kind.TEXTS),
-    ENDED,
+    job_events.ENDED,
     lambda batch: batch.items_total,
 )
 BookBatchEventsView = _event_view(
@@ -326,7 +319,7 @@ BookBatchEventsView = _event_view(
     "its entry's state changes.",
     ("state", "book", "progress", "deleted"),
     partial(find_batch, kind=Batch.Kind.BOOKS),
-    ENTRY_STATES,
+    job_events.ENTRY_STATES,
     lambda batch: batch.entries.count(),
 )
 
@@ -339,10 +332,12 @@ def _answer(
     if state is None:
         return None
     seen = _read_seen(request, kinds, max_parts)
-    text = "".join(news(seen, state))
+    text = "".join(job_events.news(seen, state))
     if state.is_final and not text:
         return HttpResponse(status=204)  # an EventSource comes again until it gets this
-    answer = HttpResponse(f"retry: {RETRY_MILLISECONDS}\n\n{text}", content_type=EVENT_STREAM)
+    answer = HttpResponse(
+        f"retry: {job_events.RETRY_MILLISECONDS}\n\n{text}", content_type=EVENT_STREAM
+    )
     answer["Cache-Control"] = "private, no-store"
     answer["X-Accel-Buffering"] = "no"  # nginx would keep events back
     if request.method == "GET" and not state.is_final:
@@ -350,16 +345,15 @@ def _answer(
     return answer
 
 
-def _read_seen(request: Request, kinds: tuple[str, ...], max_parts: int) -> Seen:
-    """Return what the client says it has seen."""
+def _read_seen(request: Request, kinds: tuple[str, ...], max_parts: int) -> job_events.Seen:
     event_id = request.headers.get("Last-Event-ID", "").strip()
     if not event_id:
-        return Seen(kinds=kinds)
+        return job_events.Seen(kinds=kinds)
     try:
-        seen = Seen.from_event_id(event_id, max_segments=max_parts, kinds=kinds)
-        if kinds != CLOSED and any(chapter for chapter, _ in seen.closed):
-            raise BadEventIdError(event_id)  # a batch has no chapters
+        seen = job_events.Seen.from_event_id(event_id, max_segments=max_parts, kinds=kinds)
+        if kinds != job_events.CLOSED and any(chapter for chapter, _ in seen.closed):
+            raise job_events.BadEventIdError(event_id)  # a batch has no chapters
         return seen
-    except BadEventIdError as error:
+    except job_events.BadEventIdError as error:
         sentence = "This event id is not from this address; leave it out to get all events."
         raise ApiProblem(400, "bad_event_id", sentence, attr="Last-Event-ID") from error

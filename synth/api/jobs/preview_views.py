@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.api.fields import StrictTextField
+from synth.api.fields import StrictTextField, integer, number, optional_name, string, strings
 from synth.api.jobs.requests import EntrySerializer
 from synth.api.option_fields import LanguageField, ListField, PausesField, SpeakersField
 from synth.jobs.options import MAX_JOB_ENTRIES, MAX_JOB_LEXICONS
@@ -38,7 +38,7 @@ class _TextSerializer(StrictSerializer):
 class PreviewRequestSerializer(_TextSerializer):
     """The text and options of a job; each field has the same meaning as in a job."""
 
-    voice = StrictTextField(required=False, max_length=100, help_text="Id or name of a voice.")
+    voice = optional_name("Id or name of a voice.")
     voices = SpeakersField(
         child=StrictTextField(max_length=100),
         required=False,
@@ -59,11 +59,7 @@ class PreviewRequestSerializer(_TextSerializer):
 class LexiconPreviewRequestSerializer(_TextSerializer):
     """A text, and either a lexicon or entries that are in no lexicon."""
 
-    name = StrictTextField(
-        required=False,
-        max_length=100,
-        help_text="Id or name of a lexicon, instead of entries in `lexicon`.",
-    )
+    name = optional_name("Id or name of a lexicon, instead of entries in `lexicon`.")
 
     described_rules: ClassVar[dict[str, Any]] = {
         "oneOf": [{"required": ["name"]}, {"required": ["lexicon"]}]
@@ -71,54 +67,48 @@ class LexiconPreviewRequestSerializer(_TextSerializer):
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if ("name" in attrs) == ("lexicon" in attrs):
-            raise ApiProblem(
-                400,
-                "lexicon_required",
-                "Send either `name`, the id or name of a lexicon, or entries in `lexicon`.",
-                attr="name",
-            )
+            sentence = "Send either `name`, the id or name of a lexicon, or entries in `lexicon`."
+            raise ApiProblem(400, "lexicon_required", sentence, attr="name")
         return attrs
 
 
 class ChangeSerializer(serializers.Serializer[Any]):
     """A change that a lexicon or the spelling out of numbers makes."""
 
-    found = serializers.CharField()
-    said = serializers.CharField()
-    by = serializers.CharField(help_text="Name of the lexicon, `job` or `normalise`.")
-    start = serializers.IntegerField(
-        help_text="Position in the text at which `found` begins, counted from 0."
-    )
+    found = string()
+    said = string()
+    by = string("Name of the lexicon, `job` or `normalise`.")
+    start = integer("Position in the text at which `found` begins, counted from 0.")
 
 
 class PreviewSegmentSerializer(serializers.Serializer[Any]):
     """One segment as it would be rendered."""
 
-    index = serializers.IntegerField()
-    text = serializers.CharField()
-    spoken_text = serializers.CharField()
-    speaker = serializers.IntegerField()
-    pause_after_ms = serializers.IntegerField()
-    characters = serializers.IntegerField(help_text="Characters of the spoken text.")
+    index = integer()
+    text = string()
+    spoken_text = string()
+    speaker = integer()
+    pause_after_ms = integer()
+    characters = integer("Characters of the spoken text.")
     changes = ChangeSerializer(many=True)
 
 
 class PreviewSerializer(serializers.Serializer[Any]):
     """The segments and warnings of a job before it is rendered."""
 
-    language = serializers.CharField()
+    language = string()
     segments = PreviewSegmentSerializer(many=True)
-    characters = serializers.IntegerField(help_text="Characters of all spoken texts.")
-    estimated_seconds = serializers.FloatField(help_text="Estimated seconds of audio.")
-    warnings = serializers.ListField(child=serializers.CharField())
+    characters = integer("Characters of all spoken texts.")
+    estimated_seconds = number("Estimated seconds of audio.")
+    warnings = strings()
 
 
 class LexiconPreviewSerializer(serializers.Serializer[Any]):
     """The segments that a lexicon changes; segments without a change are not listed."""
 
-    language = serializers.CharField()
-    segments_total = serializers.IntegerField()
-    segments_changed = serializers.IntegerField()
+    language = string()
+    segments_total = integer()
+    segments_changed = integer()
     segments = PreviewSegmentSerializer(many=True)
 
 
@@ -165,7 +155,6 @@ class LexiconPreviewView(APIView):
 
 
 def segment_rows(shown: PlannedText) -> list[dict[str, Any]]:
-    """Return the segments of a preview as the API shows them."""
     return [
         {
             "index": index,

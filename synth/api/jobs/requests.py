@@ -19,21 +19,8 @@ from rest_framework.exceptions import ErrorDetail
 from rest_framework.request import Request
 
 from synth.accounts.access import visible_jobs
-from synth.api.fields import (
-    NOT_BLANK,
-    ReferenceAudioField,
-    StrictNumberField,
-    StrictTextField,
-    UrlField,
-)
-from synth.api.option_fields import (
-    DeadlineField,
-    LanguageField,
-    ListField,
-    PausesField,
-    RetentionField,
-    SpeakersField,
-)
+from synth.api import fields, option_fields
+from synth.api.accounts.authentication import key_of
 from synth.contract import Limits
 from synth.jobs.options import (
     COLUMNS,
@@ -45,6 +32,7 @@ from synth.jobs.options import (
 )
 from synth.jobs.orders import UrlClip, deadline_past
 from synth.jobs.planning import Order
+from synth.jobs.submit import Sender
 from synth.models import PRIORITIES, LexiconEntry, RenderJob
 from ttsweb.http.api import ApiProblem, StrictSerializer
 from ttsweb.http.fields import StrictBooleanField
@@ -68,10 +56,10 @@ IDEMPOTENCY_PARAMETER = OpenApiParameter(
 class ReferenceSerializer(StrictSerializer):
     """A clip that comes with the job, and the words that are spoken in it."""
 
-    audio = ReferenceAudioField(
+    audio = fields.ReferenceAudioField(
         help_text="`data:audio/wav;base64,…`, or an http(s) URL if TTS_URL_REFERENCES is on."
     )
-    text = StrictTextField(raw=True, help_text="The words that are spoken in the clip.")
+    text = fields.StrictTextField(raw=True, help_text="The words that are spoken in the clip.")
 
     def validate(self, attrs: dict[str, Any]) -> Any:
         """Return the clip in place of its fields; one with a URL is fetched later."""
@@ -92,11 +80,13 @@ class ReferenceSerializer(StrictSerializer):
 class EntrySerializer(StrictSerializer):
     """A lexicon entry for one job: each `find` in its text is spoken as `say`."""
 
-    find = StrictTextField(max_length=500, pattern=NOT_BLANK)
-    say = StrictTextField(max_length=500)
+    find = fields.StrictTextField(max_length=500, pattern=fields.NOT_BLANK)
+    say = fields.StrictTextField(max_length=500)
     kind = serializers.ChoiceField(choices=LexiconEntry.Kind.choices, default="word")
     case_sensitive = StrictBooleanField(default=False)
-    language = LanguageField(required=False, help_text="Apply only to text in this language.")
+    language = option_fields.LanguageField(
+        required=False, help_text="Apply only to text in this language."
+    )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         return {**attrs, "language": attrs.get("language", "")}
@@ -120,15 +110,17 @@ class OptionsSerializer(StrictSerializer):
 
 _MAKERS: dict[Value, Callable[..., Any]] = {
     Value.SWITCH: StrictBooleanField,
-    Value.LANGUAGE: LanguageField,
-    Value.URL: UrlField,
-    Value.MOMENT: DeadlineField,
-    Value.DURATION: RetentionField,
-    Value.PAUSES: PausesField,
-    Value.NAMES: lambda **more: ListField(
-        child=StrictTextField(max_length=100), most=MAX_JOB_LEXICONS, **more
+    Value.LANGUAGE: option_fields.LanguageField,
+    Value.URL: fields.UrlField,
+    Value.MOMENT: option_fields.DeadlineField,
+    Value.DURATION: option_fields.RetentionField,
+    Value.PAUSES: option_fields.PausesField,
+    Value.NAMES: lambda **more: option_fields.ListField(
+        child=fields.StrictTextField(max_length=100), most=MAX_JOB_LEXICONS, **more
     ),
-    Value.ENTRIES: lambda **more: ListField(child=EntrySerializer(), most=MAX_JOB_ENTRIES, **more),
+    Value.ENTRIES: lambda **more: option_fields.ListField(
+        child=EntrySerializer(), most=MAX_JOB_ENTRIES, **more
+    ),
 }
 
 
@@ -140,24 +132,22 @@ def field_of(one: Option) -> Any:
         return serializers.ChoiceField(choices=list(one.value), default=default, **more)
     more |= {"required": False} if one.default in (None, "", [], {}) else {"default": one.default}
     if isinstance(one.value, Limits):
-        return StrictNumberField(**asdict(one.value), **more)
+        return fields.StrictNumberField(**asdict(one.value), **more)
     return _MAKERS[one.value](**more)
 
 
 class _JobFields(OptionsSerializer):
     """What a job in JSON and a job in a form have in common."""
 
-    text = StrictTextField(raw=True, help_text="The text to speak.")
-    voice = StrictTextField(
-        required=False, max_length=100, help_text="Id or name of the voice of speaker 0."
-    )
-    voices = SpeakersField(
-        child=StrictTextField(max_length=100),
+    text = fields.StrictTextField(raw=True, help_text="The text to speak.")
+    voice = fields.optional_name("Id or name of the voice of speaker 0.")
+    voices = option_fields.SpeakersField(
+        child=fields.StrictTextField(max_length=100),
         required=False,
         help_text='A voice for each number in the text\'s tags: `{"0": "Ada", "1": "Bob"}` '
         "for `<|speaker:0|>` and `<|speaker:1|>`. Speaker 0 speaks the words before the first tag.",
     )
-    references = SpeakersField(
+    references = option_fields.SpeakersField(
         child=ReferenceSerializer(),
         required=False,
         help_text="Clips for this job only, by speaker.",
@@ -186,13 +176,10 @@ class JobCreateSerializer(_JobFields):
 class JobFormSerializer(_JobFields):
     """A job to create whose reference is uploaded as a file; objects and lists are JSON."""
 
-    reference_audio = serializers.FileField(
-        required=False,
-        allow_empty_file=True,
-        max_length=255,
-        help_text="A clip for this job only, instead of a voice.",
+    reference_audio = fields.any_file(
+        "A clip for this job only, instead of a voice.", required=False
     )
-    reference_text = StrictTextField(raw=True, required=False)
+    reference_text = fields.StrictTextField(raw=True, required=False)
 
     def take_reference(self, attrs: dict[str, Any]) -> NewClip | None:
         file: UploadedFile[bytes] | None = attrs.pop("reference_audio", None)
@@ -220,13 +207,13 @@ class JobPatchSerializer(StrictSerializer):
     priority = serializers.ChoiceField(
         choices=list(PRIORITIES), required=False, help_text="Only for a job that has not ended."
     )
-    deadline = DeadlineField(
+    deadline = option_fields.DeadlineField(
         required=False,
         allow_null=True,
         help_text="Only for a job that has not ended: a time with its zone, or seconds from now; "
         "null for none.",
     )
-    retention = RetentionField(
+    retention = option_fields.RetentionField(
         required=False,
         allow_null=True,
         help_text="Seconds after the job's end, or `forever`; null for TTS_RETENTION_DAYS.",
@@ -268,12 +255,11 @@ def read_idempotency_key(request: Request) -> str:
     if key is None:
         return ""
     if not 1 <= len(key) <= MAX_KEY_CHARS or not (key.isascii() and key.isprintable()):
-        raise ApiProblem(
-            400,
-            "idempotency_key_invalid",
+        sentence = (
             f"Idempotency-Key has {len(key)} characters; send 1 to {MAX_KEY_CHARS} "
-            "printable ASCII characters.",
+            "printable ASCII characters."
         )
+        raise ApiProblem(400, "idempotency_key_invalid", sentence)
     return key
 
 
@@ -285,6 +271,32 @@ def digest_of_body(data: Any) -> str:
     plain = dict(data.lists()) if hasattr(data, "lists") else data
     text = json.dumps(plain, sort_keys=True, default=_digest_of_file)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def sender_of(request: Request, key: str, digest: Callable[[Request], str] | None = None) -> Sender:
+    """Return who sends a request and by which key it is recognised when it is sent again.
+
+    With a key the whole body is read and hashed, uploaded files as well. So call this after the
+    checks that may refuse the request.
+
+    Args:
+        key: what `read_idempotency_key` returned, before the body was read.
+        digest: returns the digest of the request; that of its whole body unless given.
+    """
+    return Sender(
+        owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
+        api_key=key_of(request),
+        idempotency_key=key,
+        body_digest=(digest or _digest_of_request)(request) if key else "",
+    )
+
+
+def _digest_of_request(request: Request) -> str:
+    data: Any = request.data
+    if hasattr(data, "getbuffer"):  # JSONL, whose options are in the query
+        body = hashlib.sha256(data.getbuffer()).hexdigest()
+        data = {"body": body, "query": request.query_params.dict()}
+    return digest_of_body(data)
 
 
 def _digest_of_file(file: Any) -> str:

@@ -18,23 +18,21 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.api.accounts.authentication import key_of
-from synth.api.fields import StrictNumberField, StrictTextField
+from synth.api.fields import (
+    StrictTextField,
+    integer,
+    number,
+    optional_whole,
+    string,
+)
 from synth.api.jobs.requests import find_job
 from synth.api.jobs.serializers import SegmentSerializer, made_export
 from synth.jobs.retry import choose, rerender
 from synth.jobs.timestamps import read_spoken, to_srt, to_vtt
 from synth.models import ApiKey, ExportCues, RenderJob, Segment, Take
+from ttsweb.http import nouns
 from ttsweb.http.api import ApiProblem, StrictSerializer
-from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
-from ttsweb.http.nouns import (
-    Noun,
-    accepted_headers,
-    get_row,
-    operation,
-    read_body,
-    send_stored,
-    without_file,
-)
+from ttsweb.http.headers import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
 from ttsweb.http.ranged import StoredObject
 from ttsweb.refusals import POLL_SECONDS
 
@@ -44,13 +42,7 @@ _OPEN = (Segment.Status.QUEUED, Segment.Status.CLAIMED)
 class RenderAgainSerializer(StrictSerializer):
     """What to change when the segment is rendered again."""
 
-    seed = StrictNumberField(
-        low=0,
-        high=2**63 - 1,
-        whole=True,
-        required=False,
-        help_text="If left out, the next seed of the segment is used.",
-    )
+    seed = optional_whole(0, 2**63 - 1, "If left out, the next seed of the segment is used.")
     text = StrictTextField(
         raw=True,
         required=False,
@@ -85,10 +77,10 @@ def _find(request: Request, job_id: uuid.UUID, segment_id: int) -> Segment:
     segments = Segment.objects.filter(job=find_job(request, job_id))
     segments = segments.select_related("take", "chapter", "job").defer("job__text")
     missing = "The job has no segment with this id."
-    return get_row(segments, "segment_not_found", missing, pk=segment_id)
+    return nouns.get_row(segments, "segment_not_found", missing, pk=segment_id)
 
 
-SEGMENT = Noun("job-segment", SegmentSerializer, _find)
+SEGMENT = nouns.Noun("job-segment", SegmentSerializer, _find)
 
 
 class SegmentView(APIView):
@@ -100,7 +92,7 @@ class SegmentView(APIView):
 
 
 class SegmentAudioView(APIView):
-    @operation(
+    @nouns.operation(
         "get_job_segment_audio", "audio/flac", *(404, 409, 410, 416), query=TakeQuerySerializer
     )
     def get(
@@ -116,25 +108,25 @@ class SegmentAudioView(APIView):
             etag=f"{take.content_key}-{PurePosixPath(take.audio_key).stem}",  # no two objects'
         )
         gone = "The take is no longer stored; render the segment again."
-        return send_stored(request, stored, "audio_gone", gone)
+        return nouns.send_stored(request, stored, "audio_gone", gone)
 
 
 class SegmentRenderView(APIView):
     write_scopes = (ApiKey.Scope.JOBS,)
 
-    @operation(
+    @nouns.operation(
         "render_job_segment",
         {200: SegmentSerializer, 202: SegmentSerializer},
         *(404, 409, 413, 415, 429),
         request=RenderAgainSerializer,
-        parameters=accepted_headers(),
+        parameters=nouns.accepted_headers(),
     )
     def post(self, request: Request, job_id: uuid.UUID, segment_id: int) -> Response:
         """Render a segment again, with another seed or another text; the rest of the job is kept.
 
         The job runs again and its file is made again. The same request sent twice renders once.
         """
-        asked = read_body(request, RenderAgainSerializer)
+        asked = nouns.read_body(request, RenderAgainSerializer)
         rerender(_find(request, job_id, segment_id), **asked, api_key=key_of(request))
         segment = _find(request, job_id, segment_id)
         answer = Response(SEGMENT.describe(request, segment))
@@ -160,20 +152,15 @@ def _take_of(segment: Segment, take_id: uuid.UUID | None) -> Take:
     if take_id is not None and take_id != segment.take_id:
         take = segment.candidate_takes.filter(pk=take_id).first()
         if take is None:
-            raise ApiProblem(
-                404, "take_not_found", "The segment has no take with this id.", attr="take"
-            )
+            sentence = "The segment has no take with this id."
+            raise ApiProblem(404, "take_not_found", sentence, attr="take")
         return take
     if segment.take is not None:
         return segment.take
     if segment.status in _OPEN and segment.job.status not in RenderJob.FINAL:
-        raise ApiProblem(
-            409,
-            "segment_unfinished",
-            "The segment is not rendered yet; ask again after `Retry-After` seconds.",
-            retry_after=POLL_SECONDS,
-        )
-    raise without_file(segment, "segment", "segment_without_audio")
+        sentence = "The segment is not rendered yet; ask again after `Retry-After` seconds."
+        raise ApiProblem(409, "segment_unfinished", sentence, retry_after=POLL_SECONDS)
+    raise nouns.without_file(segment, "segment", "segment_without_audio")
 
 
 SRT, VTT = "application/x-subrip", "text/vtt"
@@ -196,33 +183,29 @@ class TimestampQuerySerializer(serializers.Serializer[Any]):
 class SpokenSerializer(serializers.Serializer[Any]):
     """Where a segment is in the file, in seconds; `end` does not include the pause after it."""
 
-    chapter = serializers.IntegerField()
-    index = serializers.IntegerField()
+    chapter = integer()
+    index = integer()
     start = SecondsField()
     end = SecondsField()
-    start_sample = serializers.IntegerField(source="start")
-    end_sample = serializers.IntegerField(
-        source="end", help_text="Index of the first sample after the segment."
-    )
-    text = serializers.CharField()
-    speaker = serializers.IntegerField()
-    voice = serializers.CharField(
-        allow_null=True, help_text="Name of the voice; null for a clip that came with the job."
-    )
+    start_sample = integer(source="start")
+    end_sample = integer("Index of the first sample after the segment.", source="end")
+    text = string()
+    speaker = integer()
+    voice = string("Name of the voice; null for a clip that came with the job.", null=True)
 
 
 class TimestampsSerializer(serializers.Serializer[Any]):
     """The segments of a file with their times; failed segments are not in the file."""
 
-    seconds = serializers.FloatField()
-    sample_rate = serializers.IntegerField(help_text="Sample rate in Hz, for the sample numbers.")
+    seconds = number()
+    sample_rate = integer("Sample rate in Hz, for the sample numbers.")
     segments = SpokenSerializer(many=True)
 
 
 class WaveformSerializer(serializers.Serializer[Any]):
     """The peak level of each of equal parts of the file."""
 
-    seconds = serializers.FloatField()
+    seconds = number()
     peaks = serializers.ListField(
         child=serializers.IntegerField(min_value=0, max_value=255),
         help_text="At most 1,000 values from 0 to 255; 255 is full scale.",
@@ -230,7 +213,7 @@ class WaveformSerializer(serializers.Serializer[Any]):
 
 
 class JobTimestampsView(APIView):
-    @operation(
+    @nouns.operation(
         "get_job_timestamps",
         {
             (200, "application/json"): TimestampsSerializer,
@@ -263,7 +246,7 @@ class JobTimestampsView(APIView):
 
 
 class JobWaveformView(APIView):
-    @operation("get_job_waveform", WaveformSerializer, 404, 409, is_conditional=True)
+    @nouns.operation("get_job_waveform", WaveformSerializer, 404, 409, is_conditional=True)
     def get(self, request: Request, job_id: uuid.UUID) -> Response:
         """Return the levels of the waveform, for a player to draw."""
         export = made_export(find_job(request, job_id))

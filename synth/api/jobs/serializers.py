@@ -7,16 +7,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.db.models import Q
+from django.dispatch import receiver
 from django.urls import reverse
 from rest_framework import serializers
 
+from synth.api.fields import boolean, identifier, integer, moment, number, string, strings
 from synth.api.jobs.requests import EntrySerializer
 from synth.api.option_fields import BookPausesField, RetentionField
 from synth.formats import BOOK_FORMATS
 from synth.jobs.eta import etas, real_time_factor
 from synth.jobs.options import OPTIONS, Value
-from synth.jobs.queue_places import queue_positions
+from synth.jobs.queue_places import QueueState, queue_positions
 from synth.models import PRIORITIES, Export, JobVoice, RenderJob, Segment
+from synth.signals import description_asked
 from synth.transitions.jobs import UNFINISHED
 from ttsweb.http.api import ApiProblem
 from ttsweb.http.fields import LookUpMixin, PageSerializer, ShownField
@@ -59,30 +62,25 @@ class JobFilterSerializer(serializers.Serializer[Any]):
 class CheckSerializer(serializers.Serializer[Any]):
     """One value that was measured in a take, and its limit."""
 
-    name = serializers.CharField(help_text="The code of the flag that it sets.")
-    value = serializers.FloatField()
-    limit = serializers.FloatField()
+    name = string("The code of the flag that it sets.")
+    value = number()
+    limit = number()
 
 
 class QualitySerializer(serializers.Serializer[Any]):
     """The result of a take's quality check."""
 
-    score = serializers.FloatField(
-        allow_null=True, help_text="1 is the best, 0 the worst; null if the quality check was off."
-    )
-    flags = serializers.ListField(
-        child=serializers.CharField(),
-        help_text="Codes of the problems that were found; empty if none.",
-    )
+    score = number("1 is the best, 0 the worst; null if the quality check was off.", null=True)
+    flags = strings("Codes of the problems that were found; empty if none.")
     measures = CheckSerializer(many=True)
 
 
 class CandidateSerializer(QualitySerializer):
     """One of several takes of a segment, and the result of its quality check."""
 
-    take = serializers.UUIDField()
-    seed = serializers.IntegerField()
-    seconds = serializers.FloatField()
+    take = identifier()
+    seed = integer()
+    seconds = number()
 
 
 def quality_of(segment: Segment) -> dict[str, Any] | None:
@@ -106,31 +104,24 @@ def quality_of(segment: Segment) -> dict[str, Any] | None:
 class FileReportSerializer(serializers.Serializer[Any]):
     """The values measured in a finished file, and how its loudness was changed."""
 
-    seconds = serializers.FloatField()
-    sample_rate = serializers.IntegerField(help_text="Sample rate in Hz.")
-    channels = serializers.IntegerField()
-    bit_rate = serializers.IntegerField(
-        allow_null=True, help_text="Bits per second, averaged over the file."
-    )
-    loudness_lufs = serializers.FloatField(
-        allow_null=True,
-        help_text="Integrated loudness in LUFS by ITU-R BS.1770-4; null for silence and for files "
+    seconds = number()
+    sample_rate = integer("Sample rate in Hz.")
+    channels = integer()
+    bit_rate = integer("Bits per second, averaged over the file.", null=True)
+    loudness_lufs = number(
+        "Integrated loudness in LUFS by ITU-R BS.1770-4; null for silence and for files "
         "shorter than 0.4 s.",
+        null=True,
     )
-    true_peak_dbtp = serializers.FloatField()
-    target_lufs = serializers.FloatField(
-        allow_null=True, help_text="The loudness in LUFS that the job asked for."
-    )
-    target_reached = serializers.BooleanField(
-        allow_null=True, help_text="Whether the file is within 0.5 LU of the target."
-    )
-    gain_db = serializers.FloatField(help_text="The gain in dB, one for the whole file.")
-    limiter_db = serializers.FloatField(help_text="The largest reduction of a single peak, in dB.")
-    note = serializers.CharField(help_text="Why the target was not reached; empty if it was.")
+    true_peak_dbtp = number()
+    target_lufs = number("The loudness in LUFS that the job asked for.", null=True)
+    target_reached = boolean("Whether the file is within 0.5 LU of the target.", null=True)
+    gain_db = number("The gain in dB, one for the whole file.")
+    limiter_db = number("The largest reduction of a single peak, in dB.")
+    note = string("Why the target was not reached; empty if it was.")
 
 
 def has_audio(job: RenderJob) -> bool:
-    """Say whether the job's file was made."""
     return job.status in (RenderJob.Status.SUCCEEDED, RenderJob.Status.PARTIAL)
 
 
@@ -152,12 +143,8 @@ def made_export(
         ApiProblem: 409 with `open_code` while the job goes on, 404 where it has ended without.
     """
     if job.status in UNFINISHED:
-        raise ApiProblem(
-            409,
-            open_code,
-            f"The {noun} is not finished yet; ask again after `Retry-After` seconds{advice}.",
-            retry_after=POLL_SECONDS,
-        )
+        sentence = f"The {noun} is not finished yet; ask again after `Retry-After` seconds{advice}."
+        raise ApiProblem(409, open_code, sentence, retry_after=POLL_SECONDS)
     export = export_of(job) if has_audio(job) else None
     if export is None:
         raise without_file(job, noun, missing_code)
@@ -165,13 +152,12 @@ def made_export(
 
 
 def file_name_of(job: RenderJob, name: str = "") -> str:
-    """Return what a browser saves the job's file as."""
     return f"{name or f'speech-{str(job.pk)[:8]}'}.{BOOK_FORMATS[job.format].extension}"
 
 
 def stored_export(export: Export, filename: str) -> StoredObject:
     content_type = BOOK_FORMATS[export.format].content_type
-    return StoredObject(export.key, content_type, filename, etag=export.sha256)
+    return StoredObject(export.key, content_type, filename, etag=export.sha256, is_finished=True)
 
 
 def progress_of(job: RenderJob) -> float:
@@ -198,14 +184,13 @@ def priority_field() -> ShownField:
 class JobVoiceSerializer(serializers.ModelSerializer[JobVoice]):
     """A voice of the job; id and name are null for a clip that came with the job."""
 
-    speaker = serializers.IntegerField()
-    role = serializers.CharField(
-        help_text="In a book: narrator, dialogue, chapter, a character or a language; otherwise "
-        "empty."
+    speaker = integer()
+    role = string(
+        "In a book: narrator, dialogue, chapter, a character or a language; otherwise empty."
     )
-    id = serializers.UUIDField(source="version.voice.id", allow_null=True, default=None)
-    name = serializers.CharField(source="version.voice.name", allow_null=True, default=None)
-    version = serializers.IntegerField(source="version.number")
+    id = identifier(null=True, source="version.voice.id", default=None)
+    name = string(null=True, source="version.voice.name", default=None)
+    version = integer(source="version.number")
 
     class Meta:
         model = JobVoice
@@ -217,7 +202,7 @@ class JobListSerializer(LookUpMixin, serializers.ModelSerializer[RenderJob]):
     """A job and its progress."""
 
     kind = serializers.ChoiceField(choices=KINDS, read_only=True)
-    text_start = serializers.CharField(help_text="The first 200 characters.")
+    text_start = string("The first 200 characters.")
     voices = JobVoiceSerializer(many=True)
     priority = priority_field()
     progress = ShownField(progress_of, serializers.FloatField(min_value=0, max_value=1))
@@ -226,10 +211,10 @@ class JobListSerializer(LookUpMixin, serializers.ModelSerializer[RenderJob]):
         lambda job: reverse("job-audio", args=[job.pk]) if has_audio(job) else None, str | None
     )
     pauses = BookPausesField(help_text="The pauses that were requested, in ms.")
-    lexicons = serializers.ListField(child=serializers.CharField())
-    deadline = serializers.DateTimeField(source="deadline_at", allow_null=True)
+    lexicons = strings()
+    deadline = moment(null=True, source="deadline_at")
     retention = RetentionField(source="retention_seconds", allow_null=True)
-    webhook = serializers.CharField(source="webhook_url", help_text="Empty if there is none.")
+    webhook = string("Empty if there is none.", source="webhook_url")
     live = ShownField(
         lambda job: job.live_requested_at is not None,
         serializers.BooleanField(
@@ -254,9 +239,18 @@ class JobListSerializer(LookUpMixin, serializers.ModelSerializer[RenderJob]):
 
     def look_up(self, rows: Sequence[Any]) -> None:
         """Find out where jobs stand in the queue, with a few queries for all of them."""
-        places, left = queue_positions(rows), etas(rows)
+        queue = QueueState(rows)
+        places, left = queue_positions(rows, queue), etas(rows, queue)
         for job in rows:
             job.queue_position, job.eta_seconds = places.get(job.pk), left.get(job.pk)
+
+
+@receiver(description_asked, sender=RenderJob)
+def describe_job(row: RenderJob, **_: Any) -> dict[str, Any]:
+    """Return what a message says of a job: what lists show, but for what is said in it."""
+    row.text_start = ""  # type: ignore[attr-defined]  # what the API's queries add
+    shown = JobListSerializer(row).data.items()
+    return {name: value for name, value in shown if name not in ("text", "text_start")}
 
 
 def _report_of(job: RenderJob) -> dict[str, Any] | None:
@@ -278,14 +272,10 @@ class JobSerializer(JobListSerializer):
 class SegmentSerializer(serializers.ModelSerializer[Segment]):
     """One segment of a job, and its result."""
 
-    chapter = serializers.IntegerField(source="chapter.index")
-    frames = serializers.IntegerField(source="take.frames", allow_null=True, default=None)
-    audio_seconds = serializers.FloatField(
-        source="take.audio_seconds", allow_null=True, default=None
-    )
-    finish_reason = serializers.CharField(
-        source="take.finish_reason", allow_null=True, default=None
-    )
+    chapter = integer(source="chapter.index")
+    frames = integer(null=True, source="take.frames", default=None)
+    audio_seconds = number(null=True, source="take.audio_seconds", default=None)
+    finish_reason = string(null=True, source="take.finish_reason", default=None)
     quality = ShownField(quality_of, QualitySerializer(allow_null=True))
     candidates = CandidateSerializer(many=True)
 

@@ -21,9 +21,9 @@ from synth.api.jobs.requests import (
     JobCreateSerializer,
     JobFormSerializer,
     JobPatchSerializer,
-    digest_of_body,
     find_job,
     read_idempotency_key,
+    sender_of,
 )
 from synth.api.jobs.serializers import (
     JobFilterSerializer,
@@ -34,15 +34,16 @@ from synth.api.jobs.serializers import (
     made_export,
     stored_export,
 )
-from synth.formats import LIVE_FORMATS
+from synth.formats import FORMATS
 from synth.jobs.removal import delete_job
 from synth.jobs.retry import retry
 from synth.jobs.submit import submit_job
+from synth.live.pipeline import LiveOptions
 from synth.live.streams import LIVE_HEADER, live_headers
 from synth.live.watcher import request_live
 from synth.models import ApiKey, RenderJob, Segment
 from synth.transitions.jobs import UNFINISHED, cancel_job, change_job
-from ttsweb.http.api import ApiProblem, StrictSerializer
+from ttsweb.http.api import StrictSerializer
 from ttsweb.http.nouns import ListView, Noun, accepted_headers, operation, send_stored
 from ttsweb.http.pagination import IndexCursorPagination
 from ttsweb.http.parsers import ClipJSONParser
@@ -60,9 +61,9 @@ class LiveQuerySerializer(StrictSerializer):
         "that has ended sends its file, unless `format` is given too.",
     )
     format = serializers.ChoiceField(
-        choices=LIVE_FORMATS,
+        choices=tuple(FORMATS),
         required=False,
-        help_text="Only with `live=1`: a WAV file of unknown length (default), or raw samples: "
+        help_text="Only with `live=1`: the format, if not the job's own. `pcm` are raw samples: "
         "s16le, mono, with the sample rate in the header TTS-Sample-Rate.",
     )
 
@@ -81,27 +82,16 @@ def live_answer(
     """Return None where the job's file is wanted, as also of a job that has ended.
 
     Anything else is an answer without a body, whose header tells LiveStreams to go on with it.
-
-    Raises:
-        ApiProblem: 409 live_not_possible: a listener would get otherwise than it was ordered.
     """
     if not is_live or (job.status in job.FINAL and format is None):
         return None
     if job.status in job.FINAL and not job.segments_done:
         return None  # there is none, and the file's answer says why
-    if job.speed != 1.0:
-        raise ApiProblem(
-            409,
-            "live_not_possible",
-            f"This job has the speed {job.speed:g}, which changes only the finished file. "
-            "Fetch that file, or submit the text with speed 1 to listen while it is "
-            "rendered.",
-        )
-    chosen = format or LIVE_FORMATS[0]
-    answer = HttpResponse(headers=live_headers(chosen, job.pk))
+    options = LiveOptions.of(job, format)
+    answer = HttpResponse(headers=live_headers(options.format, job.pk))
     if request.method != "HEAD":
         request_live(job.pk)
-        answer[LIVE_HEADER] = chosen
+        answer[LIVE_HEADER] = options.to_header()
     return answer
 
 
@@ -134,7 +124,10 @@ class JobsView(ListView[RenderJob]):
         "create_job",
         {200: JobSerializer, 202: JobSerializer},
         *(404, 409, 413, 415, 422),
-        request={"application/json": JobCreateSerializer, "multipart/form-data": JobFormSerializer},
+        request={
+            "application/json": JobCreateSerializer,
+            "multipart/form-data": JobFormSerializer,
+        },
         parameters=[IDEMPOTENCY_PARAMETER, *accepted_headers(200)],
     )
     def post(self, request: Request) -> Response:
@@ -144,13 +137,8 @@ class JobsView(ListView[RenderJob]):
         reader = JobFormSerializer if is_form else JobCreateSerializer
         serializer = reader(data=request.data, context={"is_form": is_form})
         serializer.is_valid(raise_exception=True)
-        job, is_new = submit_job(
-            serializer.validated_data["order"],
-            owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
-            api_key=key_of(request),
-            idempotency_key=key,
-            body_digest=digest_of_body(request.data) if key else "",
-        )
+        order = serializer.validated_data["order"]
+        job, is_new = submit_job(order, sender_of(request, key))
         return JOB.answer(request, job.pk, status=202 if is_new else 200)
 
 

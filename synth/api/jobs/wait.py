@@ -23,18 +23,7 @@ from django.db.models import OuterRef, Subquery
 
 from synth.models import Batch, RenderJob
 from synth.transitions.jobs import UNFINISHED
-from ttsweb.http.asgi_ask import (
-    WAIT_HEADER,
-    AsgiApp,
-    Receive,
-    Rounds,
-    Run,
-    Scope,
-    Send,
-    ask,
-    disconnected,
-    find_row,
-)
+from ttsweb.http import asgi_ask as asgi
 from voices.models import Voice, VoiceVersion
 
 POLL_SECONDS = 0.3  # between two looks; sooner for who has just come, whose job may be short
@@ -72,47 +61,41 @@ class JobWait:
     """
 
     def __init__(
-        self, app: AsgiApp, *, max_waiters: int, unfinished: FindUnfinished = find_unfinished
+        self, app: asgi.AsgiApp, *, max_waiters: int, unfinished: FindUnfinished = find_unfinished
     ) -> None:
         self._app, self._max_waiters = app, max_waiters
         self._watcher = _Watcher(unfinished)
         self._num_waiters = 0
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         """Serve one connection; everything but a waiting poll goes through untouched."""
-        found = find_row(scope, _PATH, query=b"wait=")
+        found = asgi.find_row(scope, _PATH, query=b"wait=")
         if found is None:
             await self._app(scope, receive, send)
             return
-        answer = await ask(self._app, scope, WAIT_HEADER)
+        answer = await asgi.ask(self._app, scope, asgi.WAIT_HEADER)
         seconds = float(answer.said or 0)
         if seconds > 0 and self.has_room:
             if not await self.wait(found[1], seconds, receive):
                 return  # the client has gone
-            answer = await ask(self._app, scope, WAIT_HEADER)
+            answer = await asgi.ask(self._app, scope, asgi.WAIT_HEADER)
         await answer.send_on(send)
 
     @property
     def has_room(self) -> bool:
-        """Whether one more request may wait."""
         return self._num_waiters < self._max_waiters
 
-    async def wait(self, job_id: uuid.UUID, seconds: float, receive: Receive) -> bool:
+    async def wait(self, job_id: uuid.UUID, seconds: float, receive: asgi.Receive) -> bool:
         """Wait until the job has ended or the time is over; False when the client left before."""
-        ended = asyncio.ensure_future(self._watcher.wait(job_id, seconds))
-        gone = asyncio.ensure_future(disconnected(receive))
-        self._num_waiters += 1
-        try:
-            await asyncio.wait({ended, gone}, return_when=asyncio.FIRST_COMPLETED)
-            return not gone.done()
-        finally:
+
+        def leave() -> None:
             self._num_waiters -= 1
-            for future in (ended, gone):
-                future.cancel()
-            await asyncio.gather(ended, gone, return_exceptions=True)
+
+        self._num_waiters += 1
+        return bool(await asgi.until_left(self._watcher.wait(job_id, seconds), receive, leave))
 
 
-class _Watcher(Rounds):
+class _Watcher(asgi.Rounds):
     """Look for the end of all waited-for jobs by one query per round, while there are any."""
 
     thread_name = "job-wait"
@@ -129,8 +112,12 @@ class _Watcher(Rounds):
     def is_wanted(self) -> bool:
         return bool(self._waiters)
 
-    async def wait(self, job_id: uuid.UUID, seconds: float) -> None:
-        """Return when the job has ended, or after `seconds`."""
+    async def wait(self, job_id: uuid.UUID, seconds: float) -> bool:
+        """Wait until the job has ended, or for `seconds`.
+
+        Returns:
+            True in both cases: `until_left` returns None instead where the client leaves before.
+        """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters[job_id].add(future)
         self._newest_at = asyncio.get_running_loop().time()
@@ -138,12 +125,13 @@ class _Watcher(Rounds):
         self.start()
         try:
             await asyncio.wait({future}, timeout=seconds)
+            return True
         finally:
             self._waiters[job_id].discard(future)
             if not self._waiters[job_id]:
                 del self._waiters[job_id]
 
-    async def look(self, run: Run) -> None:
+    async def look(self, run: asgi.Run) -> None:
         self._has_come.clear()
         job_ids = list(self._waiters)
         unfinished = await run(self._unfinished, job_ids)

@@ -202,10 +202,10 @@ def read_html(raw: bytes, filename: str) -> Book:
     Raises:
         BookRejectedError: `book_empty`, `book_not_text`, `book_charset_unknown`.
     """
-    decoded = decode_text(raw)
-    root, lost = parse_text(decoded.text)
+    text, warnings = decode_text(raw)
+    root, lost = parse_text(text)
     _set_site_apart(root)
-    return book_of_tree(root, filename, _metadata(root), warnings=(*decoded.warnings, *lost))
+    return book_of_tree(root, filename, _metadata(root), warnings=(*warnings, *lost))
 
 
 def _metadata(root: Element) -> Metadata:
@@ -321,8 +321,8 @@ def read_markdown(raw: bytes, filename: str) -> Book:
     Raises:
         BookRejectedError: `book_empty`, `book_not_text`, `book_charset_unknown`.
     """
-    decoded = decode_text(raw)
-    text = _ATTRIBUTES.sub(r"\1", decoded.text)
+    text, warnings = decode_text(raw)
+    text = _ATTRIBUTES.sub(r"\1", text)
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     # Notes stay where they are told: moved to the end, one that no mark leads to would be lost.
     parser.use(footnote_plugin, inline=False, move_to_end=False).use(front_matter_plugin)
@@ -334,9 +334,8 @@ def read_markdown(raw: bytes, filename: str) -> Book:
     root, lost = parse_text(f"<html><body>\n{html}</body></html>")
     block = Block(BlockKind.FURNITURE, squeeze(front), count_chars(front), role="metadata")
     before = (block,) if front.strip() else ()
-    return book_of_tree(
-        root, filename, read_front_matter(front), before=before, warnings=(*decoded.warnings, *lost)
-    )
+    warnings = (*warnings, *lost)
+    return book_of_tree(root, filename, read_front_matter(front), before=before, warnings=warnings)
 
 
 def _label(tokens: Sequence[Token], index: int) -> str:

@@ -339,11 +339,15 @@ class _LenientReader(HTMLParser):
         if self._unseen:
             return
         self.texts.append(data)
-        if self._block is None:
-            if not data.strip():
-                return
+        if self._block is None and data.strip():
             self._open("p")
-        self._append(CONTROLS.sub("", data))
+        if (block := self._block) is None:
+            return
+        text = CONTROLS.sub("", data)
+        if len(block):
+            block[-1].tail = (block[-1].tail or "") + text
+        else:
+            block.text = (block.text or "") + text
 
     def parse_marked_section(self, i: int, report: int = 1) -> int:
         """Pass over a section such as `<![if IE]>`; the text of a CDATA section is kept.
@@ -375,12 +379,3 @@ class _LenientReader(HTMLParser):
         if self._anchor:
             self._block.set("id", CONTROLS.sub("", self._anchor))
             self._anchor = ""
-
-    def _append(self, text: str) -> None:
-        block = self._block
-        if block is None:
-            return
-        if len(block):
-            block[-1].tail = (block[-1].tail or "") + text
-        else:
-            block.text = (block.text or "") + text

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
+from typing import NamedTuple
 
 from pypdfium2 import PdfDocument, PdfiumError
 
@@ -42,8 +43,7 @@ _MAX_HEADING_LINES = 4
 _MAX_HEADING_CHARS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class PageBlock:
+class PageBlock(NamedTuple):
     """Hold a block and the page that it begins on, counted from 0."""
 
     block: Block
@@ -265,19 +265,18 @@ def link_contents(
     """
     blocks = list(blocks)
     places: dict[int, list[int]] = {}
-    for index, found in enumerate(blocks):
-        if found.block.kind in _TEXTS:
-            places.setdefault(found.page, []).append(index)
+    for index, (block, page) in enumerate(blocks):
+        if block.kind in _TEXTS:
+            places.setdefault(page, []).append(index)
     entries: list[TocEntry] = []
     for number, mark in enumerate(bookmarks, start=1):
         place, is_title = _target(blocks, places, mark)
         if place is None:
             continue
-        block, anchor = blocks[place].block, f"outline-{number}"
+        (block, page), anchor = blocks[place], f"outline-{number}"
         if is_title:
             block = replace(block, kind=BlockKind.HEADING, level=min(mark.level, 6))
-        block = replace(block, anchors=(*block.anchors, anchor))
-        blocks[place] = replace(blocks[place], block=block)
+        blocks[place] = PageBlock(replace(block, anchors=(*block.anchors, anchor)), page)
         entries.append(TocEntry(mark.title, path, anchor, mark.level))
     return blocks, tuple(entries)
 
@@ -288,10 +287,10 @@ def _target(
     title = normalised(mark.title)
     on_page = places.get(mark.page, [])
     for index in on_page:
-        said = normalised(blocks[index].block.text)
+        block = blocks[index].block
+        said = normalised(block.text)
         is_part = len(said) >= 3 and (title.endswith(f" {said}") or said.endswith(f" {title}"))
-        is_heading = blocks[index].block.kind is BlockKind.HEADING
-        if said == title or (is_part and is_heading):
+        if said == title or (is_part and block.kind is BlockKind.HEADING):
             return index, True
     if on_page:
         return on_page[0], False
@@ -329,7 +328,7 @@ def read_pdf(raw: bytes, filename: str) -> Book:
             "first, or send an EPUB.",
         )
     blocks, toc = link_contents(blocks_of_pages(pages), bookmarks, filename)
-    read = Document(filename, tuple(block.block for block in blocks), chars)
+    read = Document(filename, tuple(block for block, _ in blocks), chars)
     check_complete(read)
     toc = toc if bookmarks else toc_of(read)
     title = metadata.title or filename.rpartition(".")[0] or filename

@@ -137,9 +137,9 @@ def _count_crossing(lines: Sequence[WordLine], place: float, width: float) -> in
     crossing = sum(not _put(line, place, columns) for line in lines)
     if crossing > _MAX_CROSSING * (sum(map(len, columns)) + crossing):
         return None
+    if min(map(len, columns)) < _MIN_LINES:
+        return None
     for column, other in (columns, columns[::-1]):
-        if len(column) < _MIN_LINES:
-            return None
         bottom, top = min(one.middle for one in other), max(one.middle for one in other)
         beside = [one for one in column if bottom - one.height <= one.middle <= top + one.height]
         if (

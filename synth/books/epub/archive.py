@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import lzma
 import struct
 import unicodedata
 import zipfile
 import zlib
-from typing import IO, BinaryIO
+from typing import IO
 from urllib.parse import unquote
 
 from synth.books.book import BookRejectedError
@@ -20,21 +21,18 @@ LIMITS = ZipLimits(
     ratio=50,
     ratio_from_bytes=8 * 1024**2,
 )
-_CODES = {
-    "too_large": "book_archive_too_large",
-    "unsafe": "book_archive_unsafe",
-    "encrypted": "book_encrypted",
-}
-_REMEDIES = {
-    "too_large": "Leave out everything that is not part of the book, or split the book.",
-    "unsafe": "Make the file again with another program.",
-    "encrypted": "Send it without a password.",
+# The codes of refusals, and what helps.
+_REFUSALS = {
+    "too_large": (
+        "book_archive_too_large",
+        "Leave out everything that is not part of the book, or split the book.",
+    ),
+    "unsafe": ("book_archive_unsafe", "Make the file again with another program."),
+    "encrypted": ("book_encrypted", "Send it without a password."),
 }
 
 
-def open_book_archive(
-    source: IO[bytes], what: str, *, damaged: str, limits: ZipLimits = LIMITS
-) -> zipfile.ZipFile:
+def open_book_archive(source: IO[bytes], what: str, *, damaged: str) -> zipfile.ZipFile:
     """Open an archive by its directory; none of its entries is read.
 
     Args:
@@ -45,17 +43,15 @@ def open_book_archive(
         BookRejectedError: `damaged`, book_archive_too_large, book_archive_unsafe, book_encrypted.
     """
     try:
-        return open_zip(source, limits)
+        return open_zip(source, LIMITS)
     except ZipRefusedError as error:
-        code = _CODES.get(error.code, damaged)
-        remedy = _REMEDIES.get(error.code, "Send the file again, or save it again first.")
+        unknown = (damaged, "Send the file again, or save it again first.")
+        code, remedy = _REFUSALS.get(error.code, unknown)
         raise BookRejectedError(code, f"This {what} {error.why}. {remedy}") from error
 
 
-MAX_ENTRIES = LIMITS.entries
 MAX_ENTRY_BYTES = 16 * 1024**2
 MAX_TOTAL_BYTES = LIMITS.growth_bytes
-MAX_DIRECTORY_BYTES = LIMITS.directory_bytes
 _CHUNK_BYTES = 256 * 1024
 # What zipfile raises for files that are damaged; NotImplementedError, for a way of packing that it
 # does not know, is a RuntimeError, and a name that is no UTF-8 a ValueError.
@@ -83,8 +79,8 @@ class Archive:
         warnings: what was odd about it.
     """
 
-    def __init__(self, source: BinaryIO) -> None:
-        """Open an archive that stays `source`'s owner's to close.
+    def __init__(self, raw: bytes) -> None:
+        """Open an archive.
 
         Raises:
             BookRejectedError: book_not_epub, book_encrypted, book_archive_unsafe or
@@ -92,10 +88,9 @@ class Archive:
         """
         self.warnings: list[str] = []
         self._total_bytes = 0
-        self._zip = open_book_archive(source, "EPUB", damaged="book_not_epub")
-        entries = self._zip.infolist()
+        self._zip = open_book_archive(io.BytesIO(raw), "EPUB", damaged="book_not_epub")
         self._entries: dict[str, zipfile.ZipInfo] = {}
-        for entry in (entry for entry in entries if not entry.is_dir()):
+        for entry in (entry for entry in self._zip.infolist() if not entry.is_dir()):
             name = entry.filename.replace("\\", "/")  # so do old programs part folders
             if name.startswith("/") or ".." in name.split("/") or ":" in name[:2]:
                 self.warnings.append(f"The file {name!r} has a name that points outside the book.")
@@ -111,7 +106,6 @@ class Archive:
             self._loose.setdefault(loosely(name), name)
 
     def close(self) -> None:
-        """Let the archive go."""
         self._zip.close()
 
     def find(self, name: str) -> str | None:

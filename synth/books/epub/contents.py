@@ -44,16 +44,15 @@ def read_contents(
         else _read_list(archive, package, nav.path, lambda raw: parse_document(raw).root)
     )
     if nav is not None and root is not None:
-        lists = _nav_of(root, "toc")
-        owners = [*(e for e in lists[:1] for e in e if markup.name_of(e) == "ol")]
-        owners += [one for owner in lists[:1] for one in markup.named(owner, "ol")]
-        toc = _list_entries(owners[0], nav.path, 1) if owners else []
-        for link in (
-            link for one in _nav_of(root, "landmarks")[:1] for link in markup.named(one, "a")
-        ):
-            place = _place_of(nav.path, link)
-            if role := place and markup.known_role(markup.types_of(link)):
-                landmarks[place] = role
+        for one in _nav_of(root, "toc")[:1]:
+            own = [child for child in one if markup.name_of(child) == "ol"]
+            for owner in [*own, *markup.named(one, "ol")][:1]:
+                toc = _list_entries(owner, nav.path, 1)
+        for one in _nav_of(root, "landmarks")[:1]:
+            for link in markup.named(one, "a"):
+                place = _place_of(nav.path, link)
+                if role := place and markup.known_role(markup.types_of(link)):
+                    landmarks[place] = role
     roles = {canonical_mark(place, canonical): role for place, role in landmarks.items()}
     places = _count_places(toc, package, canonical)
     if places > 1:
@@ -92,9 +91,8 @@ def _read_list(
 
 def _count_places(toc: list[TocEntry], package: Package, canonical: Canonical) -> int:
     """Return to how many places in documents that are read a list leads."""
-    read = {place.item.path for place in package.spine}
     found = {(canonical(entry.path), entry.fragment) for entry in toc}
-    return sum(path in read for path, _ in found)
+    return sum(path in package.spine for path, _ in found)
 
 
 def _nav_of(root: Element, kind: str) -> list[Element]:

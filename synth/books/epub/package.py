@@ -52,22 +52,17 @@ class Item:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SpineItem:
-    """Hold one place in the order of reading."""
-
-    item: Item
-    is_linear: bool
-
-
 @dataclass(slots=True)
 class Package:
-    """Hold what the package says; `root` is its element, `path` its place in the archive."""
+    """Hold what the package says; `root` is its element, `path` its place in the archive.
+
+    `spine` is the order of reading: paths, and whether each is linear.
+    """
 
     root: Element
     path: str
     items: dict[str, Item]
-    spine: list[SpineItem]
+    spine: dict[str, bool]
     ncx_id: str = ""
     warnings: list[str] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)  # of the order of reading
@@ -98,12 +93,12 @@ def read_package(archive: Archive) -> Package:
             "example by converting it to EPUB again.",
         ) from error
     items = _items(root, path)
-    package = Package(root, path, items, [], warnings=warnings)
+    package = Package(root, path, items, {}, warnings=warnings)
     _read_spine(package)
     if not package.spine:
         package.warnings.append("The book states no reading order; the order of its files is used.")
-        documents = [item for item in items.values() if item.is_document]
-        package.spine = [SpineItem(item, is_linear=True) for item in documents if not item.is_nav]
+        documents = [one for one in items.values() if one.is_document and not one.is_nav]
+        package.spine = dict.fromkeys((one.path for one in documents), True)
     _add_unlisted(package, archive)
     return package
 
@@ -148,7 +143,6 @@ def _read_spine(package: Package) -> None:
     if spine is None:
         return
     package.ncx_id = spine.get("toc") or ""
-    seen: set[str] = set()
     for reference in markup.named(spine, "itemref"):
         name = reference.get("idref") or ""
         item = _readable(package.items, name)
@@ -162,25 +156,22 @@ def _read_spine(package: Package) -> None:
         elif item is None:
             path = package.items[name].path
             package.warnings.append(f"{path!r} in the reading order is not text; it is left out.")
-        elif item.path in seen:
+        elif item.path in package.spine:
             package.warnings.append(
                 f"{item.path!r} is in the reading order twice; it is read once."
             )
         else:
-            seen.add(item.path)
-            is_linear = (reference.get("linear") or "yes").strip().lower() != "no"
-            package.spine.append(SpineItem(item, is_linear=is_linear))
+            linear = (reference.get("linear") or "yes").strip().lower()
+            package.spine[item.path] = linear != "no"
 
 
 def _add_unlisted(package: Package, archive: Archive) -> None:
     """Put pages that the order of reading leaves out behind it: somebody may include them."""
-    listed = {place.item.path for place in package.spine}
     for item in package.items.values():
         is_page = item.media_type in _PAGES and not item.is_nav
-        if not is_page or item.path in listed or archive.find(item.path) is None:
+        if not is_page or item.path in package.spine or archive.find(item.path) is None:
             continue
-        listed.add(item.path)
-        package.spine.append(SpineItem(item, is_linear=False))
+        package.spine[item.path] = False
         package.warnings.append(
             f"{item.path!r} is not in the reading order; it is not spoken unless you include it."
         )
@@ -211,6 +202,11 @@ def read_metadata(root: Element) -> Metadata:
     unique = root.get("unique-identifier")
     identifiers = [e for e in identifiers if unique and e.get("id") == unique] or identifiers
     series, series_index = _series(found)
+    # Who wrote it: creators with that role, else those without any, else all.
+    creators = found.refined_texts("creator", "role")
+    authors = [text for roles, text in creators if "aut" in roles]
+    authors += [text for roles, text in creators if not roles]
+    authors = authors or [text for _, text in creators]
     texts = {
         name: next(iter(found.texts(name)), "")
         for name in ("language", "publisher", "description", "rights")
@@ -218,7 +214,7 @@ def read_metadata(root: Element) -> Metadata:
     return Metadata(
         title=title,
         subtitle=next((t for types, t in titles if "subtitle" in types and t != title), ""),
-        authors=_authors(found),
+        authors=tuple(dict.fromkeys(filter(None, authors))),
         language=texts["language"].replace("_", "-"),
         publisher=texts["publisher"],
         date=_choose_text(found.refined_texts("date", "event"), "publication"),
@@ -277,15 +273,6 @@ def _choose_text(texts: list[tuple[list[str], str]], wanted: str) -> str:
     refined = [text for kinds, text in texts if wanted in kinds and text]
     plain = [text for kinds, text in texts if not kinds and text]
     return next(iter([*refined, *plain, *(text for _, text in texts)]), "")
-
-
-def _authors(found: _Statements) -> tuple[str, ...]:
-    """Return who wrote the book: creators with that role, else those without any, else all."""
-    creators = found.refined_texts("creator", "role")
-    authors = [text for roles, text in creators if "aut" in roles]
-    authors += [text for roles, text in creators if not roles]
-    chosen = authors or [text for _, text in creators]
-    return tuple(dict.fromkeys(text for text in chosen if text))
 
 
 def _series(found: _Statements) -> tuple[str, str]:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import re
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
-from typing import BinaryIO
 
-from synth.books.book import Book, BookRejectedError, Cover, Document, Loss, count_chars, image_size
+from synth.books.book import (
+    MAX_COVER_PIXELS,
+    Book,
+    BookRejectedError,
+    Cover,
+    Document,
+    Loss,
+    count_chars,
+    image_size,
+)
 from synth.books.documents import markup
 from synth.books.documents.markup import Element
 from synth.books.documents.notes import mark_notes
@@ -133,7 +139,6 @@ def _is_open(archive: Archive) -> bool:
     return bool(texts) and all(text.lstrip("\ufeff \t\r\n").startswith("<") for text in texts)
 
 
-MAX_PIXELS = 25_000_000  # decoded it takes up to 100 MB
 _SIGNATURES = {
     "webp": re.compile(rb"RIFF.{4}WEBP", re.DOTALL),
     "jpeg": re.compile(rb"\xff\xd8\xff"),
@@ -152,11 +157,11 @@ def read_cover(archive: Archive, package: Package, landmarks: dict[str, str]) ->
             continue
         kind = next((name for name, start in _SIGNATURES.items() if start.match(content)), "")
         size = image_size(content)
-        if kind and size is not None and size.width * size.height > MAX_PIXELS:
+        if kind and size is not None and size.width * size.height > MAX_COVER_PIXELS:
             # Players could not show it, by the size in its first bytes.
             package.warnings.append(
                 f"The cover {path!r} has {size.width} x {size.height} pixels, more than "
-                f"{MAX_PIXELS}, so it is not used."
+                f"{MAX_COVER_PIXELS}, so it is not used."
             )
         elif kind:
             return Cover(f"image/{kind}", content)
@@ -200,24 +205,18 @@ MAX_DOCUMENTS = 5_000
 _MAX_WARNINGS = 200
 
 
-def read_epub(source: Path | bytes | BinaryIO) -> Book:
-    """Read an EPUB 2 or 3 from a file, its bytes, or an open file that can be searched.
+def read_epub(raw: bytes) -> Book:
+    """Return the book that an EPUB 2 or 3 holds.
 
     Raises:
         BookRejectedError: book_not_epub, book_drm, book_encrypted, book_archive_unsafe,
             book_archive_too_large, book_package_broken or book_without_text.
-        OSError: the file cannot be read.
     """
-    if isinstance(source, Path):
-        with source.open("rb") as opened:
-            return read_epub(opened)
-    if isinstance(source, bytes):
-        return read_epub(io.BytesIO(source))
-    with closing(Archive(source)) as archive:
+    with closing(Archive(raw)) as archive:
         refuse_drm(archive)
         package = read_package(archive)
         metadata = read_metadata(package.root)
-        canonical = canonical_paths([place.item.path for place in package.spine])
+        canonical = canonical_paths(package.spine)
         found, landmarks = read_contents(archive, package, canonical)
         documents = _documents(archive, package, metadata.language, landmarks)
         cover = read_cover(archive, package, landmarks)
@@ -247,8 +246,7 @@ def _documents(
             f"This EPUB has {len(package.spine)} documents; at most {MAX_DOCUMENTS} are allowed.",
         )
     documents: list[Document] = []
-    for place in package.spine:
-        path = place.item.path
+    for path, is_linear in package.spine.items():
         try:
             parsed = parse_document(archive.read(path))
         except EntryError as error:
@@ -263,7 +261,7 @@ def _documents(
             package.warnings.append(f"{path!r} has pictures but no text; nothing of it is spoken.")
         if is_contents(parsed.root, document):
             document = replace(document, role="toc")
-        documents.append(replace(document, is_linear=place.is_linear))
+        documents.append(replace(document, is_linear=is_linear))
     documents, notes = apply_landmarks(documents, landmarks)
     package.warnings += notes
     if documents and not any(d.is_linear and d.source_chars for d in documents):

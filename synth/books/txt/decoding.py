@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import re
 import unicodedata
-from dataclasses import dataclass
 
 import charset_normalizer
 
@@ -54,11 +53,10 @@ def decode_mostly_utf8(raw: bytes) -> tuple[str, int] | None:
     num_good = sum(not character.isascii() for character in text) - num_bad
     if num_good < _MIN_GOOD_PER_BAD * num_bad:
         return None
-    return _ESCAPED.sub(_as_western, text), num_bad
-
-
-def _as_western(found: re.Match[str]) -> str:
-    return bytes([ord(found[0]) - 0xDC00]).decode("cp1252", "replace")
+    western = _ESCAPED.sub(
+        lambda found: bytes([ord(found[0]) - 0xDC00]).decode("cp1252", "replace"), text
+    )
+    return western, num_bad
 
 
 # The longer mark first: UTF-32's little-endian mark begins with that of UTF-16.
@@ -78,6 +76,7 @@ _CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]")
 _CONTROL_BYTES = re.compile(rb"[\x01-\x08\x0e-\x19\x1b-\x1f]")
 _MAX_CONTROL_SHARE = 0.001  # a few strays of an old machine are no binary file
 _DOS_END = "\x1a"
+_BLANK_BYTES = b"\0\r\n\t \x0b\x0c" + codecs.BOM_UTF8
 # Western letters and marks that Windows-1252 and Latin-1 put beside ASCII in real books.
 _WESTERN = frozenset(
     "ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜÝßàáâãäåæçèéêëìíîïñòóôõöøùúûüýÿŒœŠšŽžŸÐðÞþ"
@@ -86,79 +85,65 @@ _WESTERN = frozenset(
 _INSIDE_WORD = re.compile(r"(?<=[^\W\d_])[¿¡ªº©®½¼¾£€§°×†‡](?=[^\W\d_])")  # noqa: RUF001
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """Hold a text in NFC, the name of the charset it was read by, and what was odd."""
-
-    text: str
-    charset: str
-    warnings: tuple[str, ...] = ()
+Decoded = tuple[str, tuple[str, ...]]  # a text, and warnings: what was odd about its bytes
 
 
-def decode_text(raw: bytes, *, charset: str = "") -> Decoded:
-    """Return the characters of a plain text.
-
-    Args:
-        charset: what a header or a tag says of it; tried after a byte order mark, before guesses.
+def decode_text(raw: bytes) -> Decoded:
+    """Return the characters of a plain text, in NFC.
 
     Raises:
         BookRejectedError: `book_empty`, `book_not_text`, `book_charset_unknown`.
     """
-    if not raw.strip(b"\0\r\n\t \x0b\x0c" + codecs.BOM_UTF8):
+    text, warnings = _decode(raw) if raw.strip(_BLANK_BYTES) else ("", ())
+    text = unicodedata.normalize("NFC", text.rstrip(_DOS_END).lstrip("\ufeff"))
+    if not text.strip():
         raise BookRejectedError("book_empty", "The file is empty; send a book with words in it.")
-    name, text, warnings = _decode(raw, charset)
-    return _check_text(name, text, warnings)
+    controls = len(_CONTROL.findall(text))
+    if "\0" in text or controls > max(2, _MAX_CONTROL_SHARE * len(text)):
+        raise _not_text("The file has too many control characters.")
+    if not controls:
+        return text, warnings
+    warning = f"{controls} control characters were read as blanks."
+    return _CONTROL.sub(" ", text), (*warnings, warning)
 
 
-def _decode(raw: bytes, charset: str) -> tuple[str, str, tuple[str, ...]]:
+def _decode(raw: bytes) -> Decoded:
     for mark, name in MARKS:
         if raw.startswith(mark):
-            text = _try(raw, name)
-            if text is None and (mixed := _read_mixed(raw.removeprefix(codecs.BOM_UTF8))):
+            if (text := _try(raw, name)) is not None:
+                return text, ()
+            if (mixed := _read_mixed(raw.removeprefix(codecs.BOM_UTF8))) is not None:
                 return mixed
-            if text is None:
-                raise _not_text(
-                    f"The file begins with the mark of {name}, but is not written in that encoding."
-                )
-            return name, text, ()
+            raise _not_text(
+                f"The file begins with the mark of {name}, but is not written in that encoding."
+            )
     if b"\0" in raw:
-        return *_decode_wide(raw), ()
-    for name in _candidates(raw, charset):
-        text = _try(raw, name)
-        if text is not None:
-            return name, text, ()
+        return _decode_wide(raw), ()
+    declared = _DECLARED.search(raw[:4096])
+    codec = codec_of(declared[1].decode("ascii")) if declared else ""
+    # Who can read the declaration as plain letters reads no wide charset.
+    for name in ("utf-8", *([codec] if codec and not is_wide(codec) else [])):
+        if (text := _try(raw, name)) is not None:
+            return text, ()
     if (mixed := _read_mixed(raw)) is not None:
         return mixed
     name, text = _guess(raw)
     shown = "Windows-1252" if name == "cp1252" else name
-    return (
-        name,
-        text,
-        (
-            (
-                f"The text names no character encoding and was read as {shown}; check its accented "
-                "letters."
-            ),
-        ),
+    warning = (
+        f"The text names no character encoding and was read as {shown}; check its accented letters."
     )
+    return text, (warning,)
 
 
-def _read_mixed(raw: bytes) -> tuple[str, str, tuple[str, ...]] | None:
+def _read_mixed(raw: bytes) -> Decoded | None:
     found = None if b"\0" in raw else decode_mostly_utf8(raw)
     if found is None:
         return None
+    text, num_bytes = found
     warning = (
-        f"{counted(found[1], 'byte')} of the file were read as Windows-1252; the rest is UTF-8."
+        f"{counted(num_bytes, 'byte')} of the file were read as Windows-1252; the rest is UTF-8."
     )
-    return "utf-8", found[0], (warning,)
-
-
-def _candidates(raw: bytes, charset: str) -> list[str]:
-    declared = _DECLARED.search(raw[:4096])
-    names = (charset, declared[1].decode("ascii") if declared else "")
-    codecs_named = [codec for name in names if name and (codec := codec_of(name))]
-    # Who can read the declaration as plain letters reads no wide charset.
-    return ["utf-8", *(codec for codec in codecs_named if not is_wide(codec))]
+    return text, (warning,)
 
 
 def _try(raw: bytes, name: str) -> str | None:
@@ -168,32 +153,39 @@ def _try(raw: bytes, name: str) -> str | None:
         return None
 
 
-def _decode_wide(raw: bytes) -> tuple[str, str]:
+def _decode_wide(raw: bytes) -> str:
     """Decode UTF-16 or UTF-32 without a mark: the one in which blanks and line ends turn up."""
     narrow = raw.replace(b"\0", b"")
     if len(narrow) > 0.8 * len(raw) and not _CONTROL_BYTES.search(narrow):
         as_utf8 = _try(narrow, "utf-8")
         if as_utf8 is not None:  # plain text that somebody put NULs into
             raise _not_text("The file has NUL bytes, which text never has.")
-    best: tuple[int, str, str] | None = None
-    for name in _WIDE:
-        text = _try(raw, name)
-        if text is None or "\0" in text:
-            continue
-        score = text.count(" ") + text.count("\n") + sum(c.isascii() for c in text[:4096])
-        if _share_of_unreadable(text) < _MAX_CONTROL_SHARE and (best is None or score > best[0]):
-            best = (score, name, text)
-    if best is None:
+    texts = [
+        text
+        for name in _WIDE
+        if (text := _try(raw, name)) is not None
+        and "\0" not in text
+        and _share_of_unreadable(text) < _MAX_CONTROL_SHARE
+    ]
+    if not texts:
         raise _not_text("The file has NUL bytes, which text never has.")
-    return best[1], best[2]
+
+    def likeness(text: str) -> int:
+        return text.count(" ") + text.count("\n") + sum(c.isascii() for c in text[:4096])
+
+    return max(texts, key=likeness)
 
 
 def _guess(raw: bytes) -> tuple[str, str]:
     western = _try(raw, "cp1252") or raw.decode("latin-1")
     strange = {c for c in western if not c.isascii() and c not in _WESTERN}
-    if not strange and not _INSIDE_WORD.search(western) and _is_mostly_ascii(western):
+    letters = [c for c in western[:_SAMPLE_BYTES] if c.isalpha()]
+    is_plain = sum(c.isascii() for c in letters) >= 0.8 * len(letters)
+    if not strange and not _INSIDE_WORD.search(western) and is_plain:
         return "cp1252", western
-    sample = _sample(raw)
+    # Only bytes beyond ASCII tell charsets apart.
+    lines = (line for line in raw.splitlines(keepends=True) if not line.isascii())
+    sample = b"".join(lines)[:_SAMPLE_BYTES]
     # A few lines full of accents look like chaos to it: ask again, less strictly.
     found = charset_normalizer.from_bytes(sample) or charset_normalizer.from_bytes(
         sample, threshold=0.5
@@ -208,34 +200,10 @@ def _guess(raw: bytes) -> tuple[str, str]:
     return match.encoding, text
 
 
-def _sample(raw: bytes) -> bytes:
-    """Return the lines that hold bytes beyond ASCII, which alone tell charsets apart."""
-    lines = [line for line in raw.splitlines(keepends=True) if not line.isascii()]
-    return b"".join(lines)[:_SAMPLE_BYTES]
-
-
-def _is_mostly_ascii(text: str) -> bool:
-    letters = [c for c in text[:_SAMPLE_BYTES] if c.isalpha()]
-    return sum(c.isascii() for c in letters) >= 0.8 * len(letters)
-
-
 def _share_of_unreadable(text: str) -> float:
     sample = text[:_SAMPLE_BYTES]
     bad = sum(unicodedata.category(c) in {"Cn", "Co", "Cs"} for c in sample)
     return (bad + len(_CONTROL.findall(sample))) / max(1, len(sample))
-
-
-def _check_text(name: str, text: str, warnings: tuple[str, ...]) -> Decoded:
-    text = unicodedata.normalize("NFC", text.rstrip(_DOS_END).lstrip("\ufeff"))
-    if not text.strip():
-        raise BookRejectedError("book_empty", "The file is empty; send a book with words in it.")
-    controls = len(_CONTROL.findall(text))
-    if "\0" in text or controls > max(2, _MAX_CONTROL_SHARE * len(text)):
-        raise _not_text("The file has too many control characters.")
-    if not controls:
-        return Decoded(text, name, warnings)
-    warning = f"{controls} control characters were read as blanks."
-    return Decoded(_CONTROL.sub(" ", text), name, (*warnings, warning))
 
 
 def _not_text(why: str) -> BookRejectedError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from synth.books.book import Metadata
 from synth.books.txt.lines import Group, polish_line
@@ -53,24 +52,19 @@ _MAX_TITLE_PAGE = 160
 _MAX_SHORT_TITLE = 55  # characters; a longer title may have been wrapped
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """Hold a file's three parts; header and licence are empty in files of other origin."""
+def split_parts(text: str) -> tuple[str, str, str]:
+    """Cut a text at the marks of Project Gutenberg, whose lines go with header and licence.
 
-    header: str
-    body: str
-    licence: str
-
-
-def split_parts(text: str) -> Parts:
-    """Cut a text at the marks of Project Gutenberg, whose lines go with header and licence."""
+    Returns:
+        Header, body, licence; the first and the last are empty in files of other origin.
+    """
     start = _START.search(text)
     body_at = start.end() if start is not None else 0
     end = _END.search(text, body_at)
     if start is None and (end is None or "gutenberg" not in text[:5000].lower()):
-        return Parts("", text, "")
+        return "", text, ""
     licence_at = end.start() if end is not None else len(text)
-    return Parts(text[:body_at], text[body_at:licence_at], text[licence_at:])
+    return text[:body_at], text[body_at:licence_at], text[licence_at:]
 
 
 def find_marks(texts: Sequence[str]) -> tuple[int | None, int | None]:

@@ -128,7 +128,10 @@ def split_paragraphs(group: Group, layout: Layout) -> list[list[Line]]:
     if not layout.width:
         return [[line] for line in group.lines]
     base = min(line.indent for line in group.lines)
-    if base >= 2 and _all_begin(group.lines, base):
+    ends = sum(bool(_TERMINAL.search(line.text)) for line in group.lines)
+    # Each line may be indented as a paragraph's first line is, and end as its last.
+    is_even = all(line.indent == base for line in group.lines)
+    if base >= 2 and is_even and ends >= 0.8 * len(group.lines):
         return [[line] for line in group.lines]
     paragraphs = [[group.lines[0]]]
     for before, line in itertools.pairwise(group.lines):
@@ -140,12 +143,6 @@ def split_paragraphs(group: Group, layout: Layout) -> list[list[Line]]:
         else:
             paragraphs[-1].append(line)
     return paragraphs
-
-
-def _all_begin(lines: Sequence[Line], indent: int) -> bool:
-    """Say whether each line is indented as a paragraph's first line is, and ends as its last."""
-    ends = sum(bool(_TERMINAL.search(line.text)) for line in lines)
-    return all(line.indent == indent for line in lines) and ends >= 0.8 * len(lines)
 
 
 def join_lines(lines: Iterable[str], layout: Layout) -> str:
@@ -185,15 +182,11 @@ def polish_line(text: str) -> str:
 def close_up(text: str) -> str:
     """Return a line whose letters are set apart, in capitals or as "I n h a l t", as its words."""
     letters = [token for token in text.split() if any(c.isalpha() for c in token)]
-    if len(letters) < 3 or not all(_is_letter(token) for token in letters):
+    if len(letters) < 3 or any(sum(map(str.isalpha, token)) != 1 for token in letters):
         return text
     words = [word.replace(" ", "") for word in re.split(r"\s{2,}", text.strip())]
     is_word = text.isupper() or all(word.istitle() and len(word) > 2 for word in words)
     return " ".join(words) if is_word else text
-
-
-def _is_letter(token: str) -> bool:
-    return sum(c.isalpha() for c in token) == 1
 
 
 def _close_up(match: re.Match[str]) -> str:

@@ -13,7 +13,7 @@ from synth.books.chapters import states_rights
 from synth.books.documents.html import check_complete, toc_of
 from synth.books.documents.markup import ROLES, is_ornament
 from synth.books.txt import gutenberg as txt_gutenberg
-from synth.books.txt.decoding import Decoded, decode_text
+from synth.books.txt.decoding import decode_text
 from synth.books.txt.headings import ContentsList, Heading, find_contents, find_heading, is_title
 from synth.books.txt.lines import (
     Group,
@@ -48,25 +48,21 @@ def read_txt(raw: bytes, filename: str) -> Book:
     Raises:
         BookRejectedError: `book_empty`, `book_not_text`, `book_charset_unknown`.
     """
-    return book_of_text(decode_text(raw), filename)
-
-
-def book_of_text(decoded: Decoded, filename: str) -> Book:
-    """Return the book that characters make, one document named after the file."""
-    parts = txt_gutenberg.split_parts(decoded.text)
-    metadata = txt_gutenberg.read_header(parts.header)
+    text, warnings = decode_text(raw)
+    header, body, licence = txt_gutenberg.split_parts(text)
+    metadata = txt_gutenberg.read_header(header)
     name = PurePath(filename).name or _PLACE
-    reader = _Reader(split_groups(parts.body), metadata)
+    reader = _Reader(split_groups(body), metadata)
     blocks = [
-        *_furniture(parts.header, "pg-header"),
+        *_furniture(header, "pg-header"),
         *link_notes(reader.read()),
-        *_furniture(parts.licence, "pg-footer"),
+        *_furniture(licence, "pg-footer"),
     ]
     if not metadata.title:
         metadata = replace(metadata, title=PurePath(name).stem.replace("_", " "))
-    document = Document(name, tuple(blocks), count_chars(decoded.text), language=metadata.language)
+    document = Document(name, tuple(blocks), count_chars(text), language=metadata.language)
     check_complete(document)
-    return Book(metadata, (document,), toc_of(document), warnings=decoded.warnings)
+    return Book(metadata, (document,), toc_of(document), warnings=warnings)
 
 
 def _furniture(text: str, role: str) -> Iterator[Block]:
@@ -94,7 +90,11 @@ class _Reader:
         listed = {i: found for found in self.lists for i in range(found.start, found.end)}
         headings = self._find_headings(set(listed))
         levels = _levels_of(list(headings.values()))
-        self._find_speakers(set(listed) | set(headings), headings)
+        used = listed.keys() | headings.keys()
+        self.speakers = find_speakers(
+            [group for index, group in enumerate(self.groups) if index not in used],
+            is_play=any(heading.rank in {"act", "scene"} for heading in headings.values()),
+        )
         in_text = [index for index, heading in headings.items() if heading.role != _ABOUT_FILE]
         before_text = min([*in_text, *listed, len(self.groups)])
         index = 0
@@ -128,7 +128,12 @@ class _Reader:
             if index in listed:
                 continue
             heading = find_heading(group, titles=self.titles)
-            if heading is None or self._is_title_page(group, index, heading):
+            is_early = index < _FRONT_GROUPS and bool(self.metadata.title)
+            if heading is None or (
+                is_early
+                and heading.rank == "titled"
+                and txt_gutenberg.is_title_page(group, self.metadata)
+            ):
                 continue
             if heading.rank in last:
                 # A number alone is a heading only in its turn: others are page numbers and "I".
@@ -136,40 +141,27 @@ class _Reader:
                     continue
                 last[heading.rank] = heading.number
             found[index] = heading
-        return _drop_lone_numerals(found)
-
-    def _is_title_page(self, group: Group, index: int, heading: Heading) -> bool:
-        is_early = index < _FRONT_GROUPS and bool(self.metadata.title)
-        return (
-            is_early
-            and heading.rank == "titled"
-            and txt_gutenberg.is_title_page(group, self.metadata)
-        )
-
-    def _find_speakers(self, used: set[int], headings: dict[int, Heading]) -> None:
-        rest = [group for index, group in enumerate(self.groups) if index not in used]
-        is_play = any(heading.rank in {"act", "scene"} for heading in headings.values())
-        self.speakers = find_speakers(rest, is_play=is_play)
+        counted = [heading.number for heading in found.values() if heading.rank == "numeral"]
+        if counted and max(counted) == 1:  # there is never a second: "I" is also a word
+            return {index: one for index, one in found.items() if one.rank != "numeral"}
+        return found
 
     def _is_front(self, group: Group, is_before_text: bool) -> bool:
         """Add a group as credits or as a piece of the title page, if it is one."""
+        kind, role, text = _PROSE, "titlepage", polish(group.text)
         if txt_gutenberg.is_credits(group.text):
-            block = Block(
-                BlockKind.FURNITURE, polish(group.text), group.source_chars, role="pg-header"
-            )
+            kind, role = BlockKind.FURNITURE, _ABOUT_FILE
         elif (
             is_before_text
             and self.metadata.title
             and txt_gutenberg.is_title_page(group, self.metadata)
         ):
             text = " ".join(polish_line(line.text) for line in group.lines)
-            block = Block(BlockKind.PARAGRAPH, text, group.source_chars, role="titlepage")
         elif is_before_text and len(group.text) <= _MAX_RIGHTS and states_rights(group.text):
-            text = polish(group.text)
-            block = Block(BlockKind.PARAGRAPH, text, group.source_chars, role="copyright-page")
+            role = "copyright-page"
         else:
             return False
-        self.blocks.append(block)
+        self.blocks.append(Block(kind, text, group.source_chars, role=role))
         return True
 
     def _add_list(self, group: Group, role: str, *, is_first: bool) -> None:
@@ -277,14 +269,6 @@ def _levels_of(headings: Sequence[Heading]) -> dict[str, int]:
     return levels | {"named": plain, "titled": plain}
 
 
-def _drop_lone_numerals(headings: dict[int, Heading]) -> dict[int, Heading]:
-    """Leave out numbers alone of which there is never a second: "I" is also a word."""
-    counted = [heading.number for heading in headings.values() if heading.rank == "numeral"]
-    if not counted or max(counted) > 1:
-        return headings
-    return {index: heading for index, heading in headings.items() if heading.rank != "numeral"}
-
-
 _OPEN = re.compile(
     r"\[\s*(?:(?P<what>illustration|footnote|transcriber.?s? notes?|sidenote|blank page|abbildung|"
     r"anmerkung(?:en)? (?:zur|des|der) (?:transkription|bearbeiter\w*)|"
@@ -353,7 +337,8 @@ def bracket_block(group: Group, layout: Layout) -> Block | None:
     note = _NOTE.match(text)
     if note is not None:
         body = polish(note["body"] or note["body2"] or "")
-        return Block(BlockKind.NOTE, body, chars, role="footnote", anchors=(_label(note),))
+        label = note["label"] or note["label2"]
+        return Block(BlockKind.NOTE, body, chars, role="footnote", anchors=(label,))
     opened = _OPEN.match(text)
     if opened is None or not opened["what"] or not text.endswith("]"):
         return None
@@ -365,10 +350,6 @@ def bracket_block(group: Group, layout: Layout) -> Block | None:
     if opened["what"].lower().startswith("sidenote"):
         return Block(BlockKind.FURNITURE, polish(text), chars, role="sidenote")
     return Block(BlockKind.FURNITURE, polish(text), chars, role="pg-header")
-
-
-def _label(note: re.Match[str]) -> str:
-    return note["label"] or note["label2"]
 
 
 def link_notes(blocks: list[Block]) -> list[Block]:

@@ -1,8 +1,9 @@
 """Run the codec's stages on the next frames alone, with what earlier frames left behind.
 
-The weights are those of the whole half: every module is run as it is, but for the three kinds
-that look back. A convolution gets the inputs that its zeros stand for at the start, a transposed
-one the inputs whose tails still change its first outputs, an attention its newest keys and values.
+The weights are those of the whole half, and modules are run as they are; the three kinds that look
+back take a `Past`. A convolution gets the inputs that its zeros stand for at the start, a
+transposed one the inputs whose tails still change its first outputs, an attention its newest keys
+and values.
 
 Nothing here waits for the device or depends on its numbers, so that a graph can hold a chunk.
 """
@@ -13,32 +14,18 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from synth.engine.codec.config import HEAD_DIM
-from synth.engine.codec.layers import (
-    CausalConv1d,
-    CausalConvTranspose1d,
-    ConvNeXtBlock,
-    ResidualUnit,
-    Snake,
-)
-from synth.engine.codec.stages import (
-    MAX_KEPT_POSITIONS,
-    ROPE_ROWS,
-    Attention,
-    Blocks,
-    TransformerLayer,
-    WaveDecoder,
-    WindowedTransformer,
-)
+from synth.engine.model.layers import rope_table
 
 Carried = Mapping[nn.Module, tuple[Tensor, ...]]
 MAX_PIECE_FRAMES = 128  # more at once is no faster and only takes memory
+ROPE_BASE = 10000.0
+MIN_KEPT_POSITIONS, MAX_KEPT_POSITIONS = 512, 16384  # rotary rows; 16384 take 4 MB
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,14 +62,17 @@ def join(states: Sequence[StreamState]) -> StreamState:
 
 
 class StateLayout:
-    """Say which numbers of a stream's row are which module's.
+    """Say which numbers of a stream's row are which module's; `carried` says their shapes.
 
     Of a convolution they are its newest inputs [D, context]; of an attention its newest keys and
     values [H, window - 1, head_dim] each; zeros before a stream's start, as the convolutions pad.
     """
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
-        self._shapes = {module: shapes for module in modules if (shapes := _shapes(module))}
+        found = ((module, getattr(module, "carried", ())) for module in modules)
+        self._shapes: Mapping[nn.Module, tuple[tuple[int, ...], ...]] = {
+            module: shapes for module, shapes in found if shapes
+        }
         self._sizes = [math.prod(shape) for shapes in self._shapes.values() for shape in shapes]
         self.size = sum(self._sizes)  # of one stream's row
         parts = [sum(map(math.prod, shapes)) for shapes in self._shapes.values()]
@@ -103,22 +93,31 @@ class StateLayout:
         return StreamState(like.new_zeros(1, self.size), frames, (0,))
 
 
-def context_of(module: CausalConv1d | CausalConvTranspose1d) -> int:
-    """Return how many inputs before the next one its first outputs depend on."""
-    if isinstance(module, CausalConv1d):
-        return module.left
-    return (module.conv.kernel_size[0] - 1) // module.stride
+class RopeRows:
+    """Keep the rotary numbers of the first positions by device; all codec transformers share them.
+
+    Copying them there for every chunk would make the host wait for the device each time. Of each
+    device at most MAX_KEPT_POSITIONS are kept.
+    """
+
+    def __init__(self) -> None:
+        self._tables: dict[torch.device, Tensor] = {}
+
+    def rows(self, start: int, stop: int, device: torch.device) -> Tensor:
+        """Return the numbers of positions start to stop - 1, float32 [S, head_dim / 2, 2]."""
+        if stop > MAX_KEPT_POSITIONS:
+            return rope_table(torch.arange(start, stop, device=device), HEAD_DIM, ROPE_BASE)
+        table = self._tables.get(device)
+        if table is None or table.shape[0] < stop:
+            length = max(MIN_KEPT_POSITIONS, 1 << (stop - 1).bit_length())
+            # An ordinary tensor, so that training may use what a measurement before it left here.
+            with torch.inference_mode(False):
+                table = rope_table(torch.arange(length, device=device), HEAD_DIM, ROPE_BASE)
+            self._tables[device] = table  # of two threads' tables either is right
+        return table[start:stop]
 
 
-def _shapes(module: nn.Module) -> tuple[tuple[int, ...], ...]:
-    """Return the shapes that a module carries, none where it looks at no earlier input."""
-    if isinstance(module, (CausalConv1d, CausalConvTranspose1d)):
-        context = context_of(module)
-        return ((module.conv.in_channels, context),) if context else ()
-    if isinstance(module, Attention):
-        shape = (module.wo.in_features // HEAD_DIM, module.window - 1, HEAD_DIM)
-        return (shape, shape)
-    return ()
+ROPE_ROWS = RopeRows()  # this process's; empty until something is asked of it
 
 
 def rope_at(table: Tensor, frames: Tensor, length: int) -> Tensor:
@@ -134,8 +133,8 @@ def rope_of(state: StreamState, length: int) -> Tensor:
     return torch.stack([ROPE_ROWS.rows(count, count + length, device) for count in state.counts])
 
 
-class Chunk:
-    """Run modules on columns behind a state, and put the state after them in its place."""
+class Past:
+    """Hold what modules find before their columns, and put in its place what comes after them."""
 
     def __init__(self, carried: Carried, positions: Tensor, rope: Tensor) -> None:
         """Take the state of B streams and where the transformers' columns are in each.
@@ -146,76 +145,41 @@ class Chunk:
             rope: rotary numbers of the columns, float32 [B or 1, n, head_dim / 2, 2].
         """
         self._carried, self._positions = carried, positions
-        self._rope, self._length = rope[:, None], rope.shape[1]
+        self.rope, self._length = rope[:, None], rope.shape[1]
+        self._seen: dict[int, Tensor] = {}  # by window
 
-    def run(self, module: nn.Module, x: Tensor) -> Tensor:
-        """Map x [B, D, T] as the module does where x goes on from the state.
+    def inputs(self, module: nn.Module) -> Tensor | None:
+        """Return the inputs [B, D, context] before a convolution's next one, if it looks back."""
+        return self._carried[module][0] if module in self._carried else None
+
+    def extend(self, module: nn.Module, x: Tensor) -> Tensor:
+        """Return x [B, D, T] behind the inputs before it, of which the newest are kept.
 
         What a convolution with a stride gets is a whole number of its strides.
         """
-        match module:
-            case nn.Sequential():
-                for child in module:
-                    x = self.run(child, x)
-                return x
-            case Snake() | nn.Tanh():
-                y: Tensor = module(x)
-                return y
-            case CausalConv1d():
-                return self._conv(module, x)
-            case CausalConvTranspose1d():
-                start = module.stride * context_of(module)  # outputs that were given before
-                return self._conv(module, x)[..., start : start + module.stride * x.shape[-1]]
-            case ResidualUnit() if module.has_kernels:
-                first, wide, _, _ = module.layers
-                (before,) = self._carried[wide]
-                padded = first(x, left=wide.left, context=before)
-                self._keep(before, padded)
-                return module.finish(x, padded)
-            case ResidualUnit():
-                return x + self.run(module.block, x)
-            case ConvNeXtBlock():
-                return x + module.mix(self._conv(module.dwconv, x))
-            case WindowedTransformer():
-                return self._transformer(module, x)
-            case Blocks():
-                return self.run(module.block, x)
-            case WaveDecoder():
-                return self.run(module.model, x)
-        # Running it as it is would forget what came before.
-        raise TypeError(f"{type(module).__name__} cannot be run in chunks")
+        before = self.inputs(module)
+        if before is None:
+            return x
+        x = torch.cat([before, x], dim=-1)
+        self.keep(before, x)
+        return x
 
-    def _conv(self, conv: CausalConv1d | CausalConvTranspose1d, x: Tensor) -> Tensor:
-        """Convolve with the inputs before x in front of it, and keep the newest ones."""
-        if conv in self._carried:
-            (before,) = self._carried[conv]
-            x = torch.cat([before, x], dim=-1)
-            self._keep(before, x)
-        y: Tensor = conv.conv(x)
-        return y
-
-    def _keep(self, before: Tensor, x: Tensor) -> None:
+    def keep(self, before: Tensor, x: Tensor) -> None:
         before.copy_(x[..., x.shape[-1] - before.shape[-1] :])
 
-    def _transformer(self, module: WindowedTransformer, x: Tensor) -> Tensor:
-        hidden, seen = x.transpose(1, 2), self._visible(module)
-        for layer in cast("Iterable[TransformerLayer]", module.layers):
-            attended = self._attend(layer.attention, layer.attention_norm(hidden), seen)
-            hidden = layer.finish(hidden, attended)
-        y: Tensor = module.norm(hidden).transpose(1, 2)
-        return y
-
-    def _attend(self, attention: Attention, x: Tensor, seen: Tensor) -> Tensor:
-        q, k, v = attention.project(x, self._rope)
-        keys, values = self._carried[attention]
+    def attend(self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
+        """Attend as `windowed_attention` does, to carried keys and values as well."""
+        keys, values = self._carried[module]
         k, v = torch.cat([keys, k], dim=2), torch.cat([values, v], dim=2)
         keys.copy_(k[:, :, self._length :])
         values.copy_(v[:, :, self._length :])
-        return attention.merge(F.scaled_dot_product_attention(q, k, v, attn_mask=seen))
+        if window not in self._seen:
+            self._seen[window] = self._visible(window)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=self._seen[window])
 
-    def _visible(self, module: WindowedTransformer) -> Tensor:
+    def _visible(self, window: int) -> Tensor:
         """Return which keys each query sees, bool [B, 1, n, window - 1 + n]."""
-        window, device = module.window, self._positions.device
+        device = self._positions.device
         query = torch.arange(self._length, device=device)[:, None]
         key = torch.arange(window - 1 + self._length, device=device)
         # The carried keys are right-aligned: those before a stream's first frame are only zeros.

@@ -1,14 +1,15 @@
-"""Open a checkpoint's codec file, hold it to its sizes, and know what it was converted from."""
+"""Open, check, name by its content and convert the codec file of a checkpoint."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
 import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -16,13 +17,19 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from synth.engine.codec.config import CodecConfig, apply_config_file, config_from_shapes
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
-from synth.engine.codec.layers import NormedConv1d, NormedConvTranspose1d, WeightNorm
+from synth.engine.codec.layers import Normed, WeightNorm
 from synth.engine.errors import CheckpointError
-from synth.engine.loading.digests import file_identity, file_sha256
+from synth.engine.loading.digests import (
+    file_identity,
+    file_sha256,
+    remembered_digest,
+    replace_file,
+)
 
 PICKLE_NAME = "codec.pth"
 SAFETENSORS_NAME = "codec.safetensors"
@@ -217,8 +224,7 @@ def _normed_weights(half: nn.Module) -> dict[str, tuple[str, str]]:
     return {
         f"{name}.weight": (f"{name}.{spelling[0]}", f"{name}.{spelling[1]}")
         for name, module in half.named_modules()
-        if isinstance(module, NormedConv1d | NormedConvTranspose1d)
-        and (spelling := _SPELLINGS.get(module.weight_norm))
+        if isinstance(module, Normed) and (spelling := _SPELLINGS.get(module.weight_norm))
     }
 
 
@@ -275,3 +281,117 @@ def check_source_unchanged(converted: Path, original: Path) -> None:
             f"{original} changed after {converted.name} was made from it; convert it again "
             f"with ./tts convert_codec {converted.parent}."
         )
+
+
+# Counts up when a waveform would be prepared otherwise (mixing, resampling, padding): codes made
+# before are then stale.
+PREPROCESSING_VERSION = 1
+
+
+def codec_fingerprint(
+    opened: CodecFile, precision: str = "float32", *, cache_dir: Path | None = None
+) -> str:
+    """Return what a voice's codes depend on besides its clip, as hexadecimal sha256.
+
+    It covers the weights used to encode, the sizes that no tensor shows, the encoder's
+    precision and the preprocessing version; not the container, nor the dtype that weights are
+    stored in.
+
+    Args:
+        precision: that of the encoder, one of `PRECISIONS`.
+        cache_dir: where the weights' digest is kept, so that a restart need not read them all.
+    """
+    numbers = precision if precision == "tf32" else f"torch.{precision}"
+    weights, sizes = half_digest(opened, CodecEncoder, cache_dir=cache_dir), opened.config
+    windows = (sizes.encoder_transformer.window, sizes.pre_module.window)
+    hidden = f"{sizes.sample_rate} {windows}"  # what no tensor shows
+    parts = ("encode", weights, numbers, str(PREPROCESSING_VERSION), hidden)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def half_digest(
+    opened: CodecFile,
+    half: type[CodecEncoder] | type[CodecDecoder],
+    *,
+    cache_dir: Path | None = None,
+) -> str:
+    """Return the sha256 of the weights that one half uses, remembered by the file's identity."""
+
+    def compute() -> str:
+        with torch.device("meta"):
+            names = stored_shapes(half(opened.config))
+        return weights_digest({name: opened.tensors[name] for name in names})
+
+    return remembered_digest(f"{half.__name__}|{opened.identity}", compute, cache_dir)
+
+
+def weights_digest(tensors: Mapping[str, Tensor]) -> str:
+    """Return the sha256 over names, shapes and values as little-endian float32, sorted by name."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name}{tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().float().contiguous().numpy().astype("<f4", copy=False).data)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertResult:
+    """Hold what a conversion wrote."""
+
+    path: Path
+    record: Path
+    num_tensors: int
+    num_bytes: int
+    source_sha256: str
+    codec_fingerprint: str  # of encoding in float32
+
+
+def convert_codec(checkpoint_dir: Path) -> ConvertResult:
+    """Write `codec.safetensors` beside `codec.pth`, with the same tensors under plain names.
+
+    An existing conversion is replaced. The original stays and is not needed any more.
+
+    Raises:
+        CheckpointError: there is no `codec.pth`, it is not exactly a codec of this model, it
+            changed meanwhile, or the folder cannot be written to.
+    """
+    source, target = checkpoint_dir / PICKLE_NAME, checkpoint_dir / SAFETENSORS_NAME
+    if not source.is_file():
+        raise CheckpointError(f"{source} does not exist, so there is nothing to convert.")
+    before = source.stat()
+    opened = open_codec_file(source)
+    digest = file_sha256(source)
+    now = source.stat()
+    if (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+        raise CheckpointError(f"{source} changed while it was read; convert it again.")
+    fingerprint = codec_fingerprint(opened)
+    metadata = {
+        "format": "pt",
+        SOURCE_DIGEST_KEY: digest,
+        "codec_fingerprint": fingerprint,
+        "encoder_sha256": half_digest(opened, CodecEncoder),
+        "decoder_sha256": half_digest(opened, CodecDecoder),
+    }
+    tensors = _apart(opened.tensors)
+    record, written = record_path(target), ConversionRecord(
+        source.name, digest, before.st_size, before.st_mtime_ns, fingerprint
+    )  # fmt: skip
+    text = json.dumps(asdict(written), indent=2) + "\n"
+    try:
+        replace_file(target, lambda path: save_file(tensors, path, metadata=metadata))
+        replace_file(record, lambda path: path.write_text(text, encoding="utf-8"))
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{target} cannot be written: {error}.") from error
+    return ConvertResult(target, record, len(tensors), target.stat().st_size, digest, fingerprint)
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors with a storage each, as safetensors wants them; most have one already."""
+    taken: set[int] = set()
+    apart = {}
+    for name, tensor in tensors.items():
+        storage = tensor.untyped_storage().data_ptr()
+        apart[name] = tensor.clone() if storage in taken else tensor.contiguous()
+        taken.add(storage)
+    return apart

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from synth.engine.codec.chunks import ROPE_ROWS
 from synth.engine.codec.config import HEAD_DIM
 from synth.engine.codec.halves import CodecDecoder
 from synth.engine.codec.layers import (
@@ -21,7 +22,6 @@ from synth.engine.codec.layers import (
 )
 from synth.engine.codec.stages import (
     NORM_EPS,
-    ROPE_ROWS,
     DecoderBlock,
     DecodingQuantizer,
     RMSNorm,

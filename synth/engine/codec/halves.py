@@ -11,21 +11,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from synth.contract import CodesArray
 from synth.engine.codec.chunks import (
     MAX_PIECE_FRAMES,
-    Chunk,
+    ROPE_ROWS,
+    Past,
     StateLayout,
     StreamState,
     rope_of,
 )
 from synth.engine.codec.config import CodecConfig
-from synth.engine.codec.layers import group_by_length, pad_right
+from synth.engine.codec.layers import group_by_length
 from synth.engine.codec.resample import ResamplerChoice, resample_waveform
 from synth.engine.codec.stages import (
-    ROPE_ROWS,
     DecodingQuantizer,
     EncodingQuantizer,
     WaveDecoder,
@@ -44,22 +45,21 @@ PIECE_FRAMES = 64
 MAX_CHANNELS = 32  # more means that the axes are exchanged
 # A full-size decoder takes about 5 MB a frame. On a CPU the tensors of more frames leave the heap
 # and are mapped anew at each operation: 64 at once take up to a third less time than 150 to 480.
-_BATCH_FRAMES = {"cpu": 64}
+_CPU_FRAMES = 64
 MAX_BATCH_FRAMES = 2048  # 95 s of audio
 
 
 def default_batch_frames(device_type: str) -> int:
     """Return how many frames at once suit a device of this type (`cpu`, `cuda`) with room."""
-    return _BATCH_FRAMES.get(device_type, MAX_BATCH_FRAMES)
+    return _CPU_FRAMES if device_type == "cpu" else MAX_BATCH_FRAMES
 
 
-def frame_limit(max_batch_frames: int | None, default: int) -> int:
+def frame_limit(max_batch_frames: int | None, device_type: str) -> int:
     """Return the limit that was asked for, or the default; ValueError where it is below 1."""
-    if max_batch_frames is None:
-        return default
-    if max_batch_frames < 1:
-        raise ValueError(f"max_batch_frames is {max_batch_frames} and must be at least 1")
-    return max_batch_frames
+    limit = default_batch_frames(device_type) if max_batch_frames is None else max_batch_frames
+    if limit < 1:
+        raise ValueError(f"max_batch_frames is {limit} and must be at least 1")
+    return limit
 
 
 class _Half(nn.Module):
@@ -124,9 +124,8 @@ class CodecDecoder(_Half):
         if self.compiled is not None:
             wave = self.compiled.advance(codes, rows, frames, rope)
         else:
-            chunk = Chunk(self.layout.views(rows), frames, rope)
-            latents = chunk.run(self.quantizer.post_module, self.quantizer.lookup(codes))
-            wave = chunk.run(self.decoder, chunk.run(self.quantizer.upsample, latents))[:, 0]
+            past = Past(self.layout.views(rows), frames, rope)
+            wave = self.decoder(self.quantizer(codes, past), past)[:, 0]
         frames += codes.shape[-1]
         return wave
 
@@ -176,7 +175,7 @@ class CodecDecoder(_Half):
             ValueError: `max_batch_frames` is below 1.
         """
         self.check_codes(codes)
-        limit = frame_limit(max_batch_frames, default_batch_frames(self.device.type))
+        limit = frame_limit(max_batch_frames, self.device.type)
         hop = self.config.hop_length
         lengths = [matrix.shape[1] for matrix in codes]
         empty = torch.empty(0, dtype=torch.float32, device=self.device)
@@ -195,8 +194,8 @@ class CodecDecoder(_Half):
         longest = codes[0].shape[1]
         if self.compiled is not None and longest <= limit:
             return self.compiled.each(codes)
-        moved = [matrix.to(self.device, torch.int64) for matrix in codes]
-        batch = pad_right(moved, longest)
+        moved = (matrix.to(self.device, torch.int64) for matrix in codes)
+        batch = torch.stack([F.pad(matrix, (0, longest - matrix.shape[1])) for matrix in moved])
         if longest > limit:  # a matrix on its own, see `group_by_length`
             piece = min(limit, MAX_PIECE_FRAMES)
             samples, _ = self.run(batch, self.initial_state(), piece)
@@ -218,72 +217,36 @@ class CodecEncoder(_Half):
         return StateLayout(self.modules())
 
     @torch.inference_mode()
-    def encode(
-        self, waveforms: Sequence[Tensor], *, max_batch_frames: int = PIECE_FRAMES
-    ) -> list[Tensor]:
-        """Return the codes of mono waveforms at the codec's sample rate.
+    def encode(self, waveform: Tensor, *, piece_frames: int = PIECE_FRAMES) -> Tensor:
+        """Return the codes, int64 [K, ceil(N / hop_length)], of a mono waveform.
 
         Args:
-            waveforms: float tensors [N] of any lengths above 0, on any device.
-            max_batch_frames: padded frames that go through the model at once, at least 1. Of a
-                longer waveform one part goes after the other, which changes no more than rounding.
-
-        Returns:
-            For each waveform int64 [K, ceil(N / hop_length)] on the model's device.
+            waveform: floats [N] at the codec's sample rate, N above 0, on any device.
+            piece_frames: how many go through the model at once, at least 1, which changes no more
+                than rounding.
 
         Raises:
-            ReferenceAudioError: a waveform is empty, not one axis of floats, or not finite.
-            ValueError: `max_batch_frames` is below 1.
+            ReferenceAudioError: a sample is not finite, as one may be that a filter made.
         """
-        frame_limit(max_batch_frames, PIECE_FRAMES)
-        for waveform in waveforms:
-            if waveform.dim() != 1 or not waveform.is_floating_point():
-                raise ReferenceAudioError(
-                    f"A waveform to encode must be one axis of floats, not {waveform.dtype} of "
-                    f"shape {tuple(waveform.shape)}."
-                )
-            if waveform.shape[0] == 0:
-                raise ReferenceAudioError(_NO_SAMPLES)
-        finite = [waveform.isfinite().all() for waveform in waveforms]
-        frames = [-(-waveform.shape[0] // self.config.hop_length) for waveform in waveforms]
-        codes: list[Tensor] = [torch.empty(0)] * len(frames)
-        for group in group_by_length(frames, max_batch_frames):
-            batch = self._encode_batch([waveforms[index] for index in group], max_batch_frames)
-            for row, index in enumerate(group):
-                codes[index] = batch[row, :, : frames[index]]
-        # Asked for behind the work, so that a device is waited for once and not on the way.
-        if not all(finite):
-            raise ReferenceAudioError(NOT_FINITE)
-        return codes
-
-    def _encode_batch(self, waveforms: Sequence[Tensor], limit: int) -> Tensor:
-        """Return the codes [B, K, T] of waveforms, the longest one first."""
-        hop = self.config.hop_length
-        moved = [waveform.to(self.device, self.dtype) for waveform in waveforms]
-        padded = pad_right(moved, -(-moved[0].shape[0] // hop) * hop)[:, None]
-        if padded.shape[-1] > limit * hop:  # a waveform on its own, see `group_by_length`
-            return self._encode_pieces(padded, limit)
-        y: Tensor = self.quantizer(self.encoder(padded))
-        return y
-
-    def _encode_pieces(self, samples: Tensor, piece: int) -> Tensor:
-        """Return the codes [B, K, T] of samples [B, 1, hop_length * T], piece after piece."""
+        is_finite = waveform.isfinite().all()
         hop, rate = self.config.hop_length, math.prod(self.config.downsample_factors)
-        frames, device = samples.shape[-1] // hop, samples.device
-        carried = self._layout.views(samples.new_zeros(samples.shape[0], self._layout.size))
+        samples = waveform.to(self.device, self.dtype)
+        samples = F.pad(samples, (0, -len(samples) % hop))[None, None]
+        frames = samples.shape[-1] // hop
+        carried = self._layout.views(samples.new_zeros(1, self._layout.size))
 
-        def chunk(start: int, stop: int) -> Chunk:
-            positions = torch.full((1,), start, dtype=torch.int64, device=device)
-            return Chunk(carried, positions, ROPE_ROWS.rows(start, stop, device)[None])
+        def past(start: int, stop: int) -> Past:
+            positions = torch.full((1,), start, dtype=torch.int64, device=self.device)
+            return Past(carried, positions, ROPE_ROWS.rows(start, stop, self.device)[None])
 
         codes = []
-        for start, stop in pairwise([*range(0, frames, piece), frames]):
+        for start, stop in pairwise([*range(0, frames, piece_frames), frames]):
             part = samples[..., start * hop : stop * hop]
-            latents = chunk(start * rate, stop * rate).run(self.encoder, part)
-            coarse = chunk(start, stop)
-            for module in (self.quantizer.downsample, self.quantizer.pre_module):
-                latents = coarse.run(module, latents)
-            codes.append(self.quantizer.choose(latents))
+            latents = self.encoder(part, past(start * rate, stop * rate))
+            codes.append(self.quantizer(latents, past(start, stop))[0])
+        # Asked for behind the work, so that a device is waited for once and not on the way.
+        if not is_finite:
+            raise ReferenceAudioError(NOT_FINITE)
         return torch.cat(codes, dim=-1)
 
 
@@ -308,8 +271,7 @@ def encode_reference(
     """
     mono = mono_waveform(waveform, encoder.device)
     resampled, _ = resample_waveform(mono, sample_rate, encoder.config.sample_rate, resampler)
-    (codes,) = encoder.encode([resampled])
-    found: CodesArray = codes.to("cpu", torch.int16).numpy()
+    found: CodesArray = encoder.encode(resampled).to("cpu", torch.int16).numpy()
     return found
 
 

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from synth.engine.codec.chunks import Past
+
 WeightNorm = Literal["parametrized", "g_and_v"] | None
 
 
@@ -24,8 +26,8 @@ RESIDUAL_DILATIONS = (1, 3, 9)
 KERNELS = "synth.engine.kernels.rowwise"  # it imports triton, which is not everywhere
 
 
-class NormedConv1d(nn.Conv1d):
-    """Convolve; `weight_norm` says how a file names the weight's norm and direction.
+class Normed(nn.Module):
+    """A convolution; `weight_norm` says how a file names the weight's norm and direction.
 
     `tf32` lets CUDA round float32 inputs and weights to ten bits on the way in. It goes with each
     call: PyTorch's own switch is for the whole process, which other threads share.
@@ -37,6 +39,8 @@ class NormedConv1d(nn.Conv1d):
     def reset_parameters(self) -> None:
         """Draw no first values: they come from a checkpoint, and drawing takes time."""
 
+
+class NormedConv1d(Normed, nn.Conv1d):
     def forward(self, x: Tensor, *, with_bias: bool = True) -> Tensor:
         """Map [B, in, T] to [B, out, (T - reach) / stride + 1]; nothing is padded."""
         bias = self.bias if with_bias else None
@@ -48,19 +52,9 @@ class NormedConv1d(nn.Conv1d):
         return _convolve(self, x, bias)
 
 
-class NormedConvTranspose1d(nn.ConvTranspose1d):
-    """Convolve transposed; `weight_norm` and `tf32` as for `NormedConv1d`."""
-
-    weight_norm: WeightNorm = None
-    tf32: bool = False
-
-    def reset_parameters(self) -> None:
-        """Draw no first values, as `NormedConv1d`."""
-
-    def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
-        """Map [B, in, T] to [B, out, (T - 1) * stride + kernel]; no other size can be had."""
-        if output_size is not None:
-            raise ValueError("the output's size follows from the input's")
+class NormedConvTranspose1d(Normed, nn.ConvTranspose1d):
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]  # of one size alone
+        """Map [B, in, T] to [B, out, (T - 1) * stride + kernel]."""
         return _convolve(self, x, self.bias)
 
 
@@ -95,12 +89,15 @@ class CausalConv1d(nn.Module):
         )
         self.conv.weight_norm = weight_norm
         self.left = (kernel - 1) * dilation + 1 - stride
+        self.carried = ((in_dim, self.left),) if self.left else ()
         self.stride = stride
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, past: Past | None = None) -> Tensor:
         """Map [B, in_dim, T] to [B, out_dim, ceil(T / stride)]."""
         right = -x.shape[-1] % self.stride
-        if self.left or right:
+        if past is not None:
+            x = past.extend(self, x)
+        elif self.left or right:
             x = F.pad(x, (self.left, right))
         y: Tensor = self.conv(x)
         return y
@@ -121,12 +118,16 @@ class CausalConvTranspose1d(nn.Module):
         super().__init__()
         self.conv = NormedConvTranspose1d(in_dim, out_dim, kernel, stride=stride)
         self.conv.weight_norm = weight_norm
+        context = (kernel - 1) // stride
+        self.carried = ((in_dim, context),) if context else ()
         self.stride = stride
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, past: Past | None = None) -> Tensor:
         """Map [B, in_dim, T] to [B, out_dim, T * stride]."""
-        y: Tensor = self.conv(x)
-        return y[..., : x.shape[-1] * self.stride]
+        inputs = x if past is None else past.extend(self, x)
+        start = (inputs.shape[-1] - x.shape[-1]) * self.stride  # outputs that were given before
+        y: Tensor = self.conv(inputs)
+        return y[..., start : start + x.shape[-1] * self.stride]
 
 
 class ConvNeXtBlock(nn.Module):
@@ -140,14 +141,10 @@ class ConvNeXtBlock(nn.Module):
         self.pwconv2 = nn.Linear(4 * dim, dim)
         self.gamma = nn.Parameter(torch.empty(dim))
 
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.mix(self.dwconv(x))
-
-    def mix(self, x: Tensor) -> Tensor:
-        """Map what comes of `dwconv`, [B, dim, T], to what is added; each position on its own."""
-        y: Tensor = self.norm(x.transpose(1, 2))  # [B, T, dim]
+    def forward(self, x: Tensor, past: Past | None = None) -> Tensor:
+        y: Tensor = self.norm(self.dwconv(x, past).transpose(1, 2))  # [B, T, dim]
         y = self.pwconv2(F.gelu(self.pwconv1(y)))
-        return (self.gamma * y).transpose(1, 2)
+        return x + (self.gamma * y).transpose(1, 2)
 
 
 def group_by_length(lengths: Sequence[int], limit: int) -> Iterator[list[int]]:
@@ -165,15 +162,14 @@ def group_by_length(lengths: Sequence[int], limit: int) -> Iterator[list[int]]:
         yield group
 
 
-def pad_right(items: Sequence[Tensor], length: int) -> Tensor:
-    """Stack tensors [..., n] into [B, ..., length], with zeros after each one's own end."""
-    return torch.stack([F.pad(item, (0, length - item.shape[-1])) for item in items])
+class Pointwise(nn.Module):
+    """Work on each number of a signal alone, so that no past is needed."""
 
 
-class Snake(nn.Module):
+class Snake(Pointwise):
     """Add a periodic bump to each channel: x + sin(alpha x)^2 / alpha.
 
-    `inverse` is set where the work is done by kernels, see `fusing`: 1 / alpha in float32, [dim].
+    `inverse` is set where the work is done by kernels: 1 / alpha in float32, [dim].
     """
 
     inverse: Tensor | None = None
@@ -188,24 +184,19 @@ class Snake(nn.Module):
         """Map [B, dim, T] to [B, dim, left + T].
 
         Args:
-            bias: [dim], added to x first; x may then be written over.
+            bias: [dim], added to x first; x may then be written over; this and the others are for
+                kernels alone.
             left: columns put before x's own, zeros or `context` [B, dim, left].
         """
         if self.inverse is None:
-            if bias is not None:
-                x = x + bias[:, None]
+            assert bias is None and context is None and not left
             # In place on the one temporary: at full width this tensor is the codec's largest.
             bump = (x * self.alpha).sin_()
             bump.mul_(bump)
-            plain = torch.addcmul(x, bump, 1 / (self.alpha + 1e-9))
-            if context is not None:
-                return torch.cat([context, plain], dim=-1)
-            return F.pad(plain, (left, 0)) if left else plain
-        kernels = importlib.import_module(KERNELS)
-        in_place, around = bias is not None and not left, {"left": left, "context": context}
-        y: Tensor = kernels.snake(
-            x, self.alpha, self.inverse, bias=bias, in_place=in_place, **around
-        )
+            return torch.addcmul(x, bump, 1 / (self.alpha + 1e-9))
+        kernels, in_place = importlib.import_module(KERNELS), bias is not None and not left
+        around = {"bias": bias, "left": left, "context": context, "in_place": in_place}
+        y: Tensor = kernels.snake(x, self.alpha, self.inverse, **around)
         return y
 
 
@@ -216,38 +207,45 @@ class ResidualUnit(nn.Module):
 
     def __init__(self, dim: int, dilation: int) -> None:
         super().__init__()
-        self.block = nn.Sequential(
+        self.block = Chain(
             Snake(dim),
             CausalConv1d(dim, dim, 7, dilation=dilation),
             Snake(dim),
             CausalConv1d(dim, dim, 1),
         )
 
-    def forward(self, x: Tensor) -> Tensor:
-        if self.has_kernels:
-            first, wide, _, _ = self.layers
-            return self.finish(x, first(x, left=wide.left))
-        y: Tensor = x + self.block(x)
-        return y
+    def forward(self, x: Tensor, past: Past | None = None) -> Tensor:
+        if not self.has_kernels:
+            y: Tensor = x + self.block(x, past)
+            return y
+        kernels = importlib.import_module(KERNELS)
+        first, wide, second, narrow = self.layers
+        before = None if past is None else past.inputs(wide)
+        padded = first(x, left=wide.left, context=before)
+        if past is not None and before is not None:
+            past.keep(before, padded)
+        # Each bias goes with the next pass over its tensor: cuDNN would add it in one of its own.
+        branch = wide.conv(padded, with_bias=False)
+        del padded  # these are the codec's largest tensors
+        branch = second(branch, bias=wide.conv.bias)
+        added: Tensor = kernels.add_branch(
+            x, narrow.conv(branch, with_bias=False), narrow.conv.bias
+        )
+        return added
 
     @property
     def layers(self) -> tuple[Snake, CausalConv1d, Snake, CausalConv1d]:
         return cast("tuple[Snake, CausalConv1d, Snake, CausalConv1d]", tuple(self.block))
 
-    def finish(self, x: Tensor, padded: Tensor) -> Tensor:
-        """Return the unit's output of x [B, dim, T] where kernels do the work.
 
-        Args:
-            padded: what comes of the first Snake, behind what its convolution looks back on.
-        """
-        _, wide, second, narrow = self.layers
-        kernels = importlib.import_module(KERNELS)
-        # Each bias goes with the next pass over its tensor: cuDNN would add it in one of its own.
-        branch = wide.conv(padded, with_bias=False)
-        del padded  # these are the codec's largest tensors
-        branch = second(branch, bias=wide.conv.bias)
-        y: Tensor = kernels.add_branch(x, narrow.conv(branch, with_bias=False), narrow.conv.bias)
-        return y
+class Chain(nn.Sequential):
+    """Run modules one after the other, each with the past if there is one."""
+
+    def forward(self, x: Tensor, past: Past | None = None) -> Tensor:
+        for module in self:
+            # What works on each number alone takes no past; all others must.
+            x = module(x) if isinstance(module, (Pointwise, nn.Tanh)) else module(x, past)
+        return x
 
 
 def residual_units(dim: int) -> list[nn.Module]:

@@ -16,8 +16,7 @@ from synth.engine.codec.config import KERNEL_CHOICES, PRECISIONS
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.layers import (
     KERNELS,
-    NormedConv1d,
-    NormedConvTranspose1d,
+    Normed,
     ResidualUnit,
     Snake,
 )
@@ -97,7 +96,7 @@ def allow_tf32(half: Module) -> Module:
     quantizers = [module for module in half.modules() if isinstance(module, VectorQuantizer)]
     exact = {module for quantizer in quantizers for module in quantizer.modules()}
     for module in half.modules():
-        if isinstance(module, (NormedConv1d, NormedConvTranspose1d)) and module not in exact:
+        if isinstance(module, Normed) and module not in exact:
             module.tf32 = True
     return half
 

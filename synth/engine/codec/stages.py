@@ -9,20 +9,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from synth.engine.codec.chunks import ROPE_ROWS, Past
 from synth.engine.codec.config import HEAD_DIM, CodecConfig, TransformerConfig
 from synth.engine.codec.layers import (
     CausalConv1d,
     CausalConvTranspose1d,
+    Chain,
     ConvNeXtBlock,
     NormedConv1d,
     Snake,
     residual_units,
 )
-from synth.engine.model.layers import apply_rope, rms_norm, rope_table
+from synth.engine.model.layers import apply_rope, rms_norm
 
-ROPE_BASE = 10000.0
 NORM_EPS = 1e-5
-MIN_KEPT_POSITIONS, MAX_KEPT_POSITIONS = 512, 16384  # rotary rows; 16384 take 4 MB
 
 
 def windowed_attention(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
@@ -45,33 +45,6 @@ def windowed_attention(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
             )
         )
     return torch.cat(blocks, dim=2)
-
-
-class RopeRows:
-    """Keep the rotary numbers of the first positions by device; all codec transformers share them.
-
-    Copying them there for every chunk would make the host wait for the device each time. Of each
-    device at most MAX_KEPT_POSITIONS are kept.
-    """
-
-    def __init__(self) -> None:
-        self._tables: dict[torch.device, Tensor] = {}
-
-    def rows(self, start: int, stop: int, device: torch.device) -> Tensor:
-        """Return the numbers of positions start to stop - 1, float32 [S, head_dim / 2, 2]."""
-        if stop > MAX_KEPT_POSITIONS:
-            return rope_table(torch.arange(start, stop, device=device), HEAD_DIM, ROPE_BASE)
-        table = self._tables.get(device)
-        if table is None or table.shape[0] < stop:
-            length = max(MIN_KEPT_POSITIONS, 1 << (stop - 1).bit_length())
-            # An ordinary tensor, so that training may use what a measurement before it left here.
-            with torch.inference_mode(False):
-                table = rope_table(torch.arange(length, device=device), HEAD_DIM, ROPE_BASE)
-            self._tables[device] = table  # of two threads' tables either is right
-        return table[start:stop]
-
-
-ROPE_ROWS = RopeRows()  # this process's; empty until something is asked of it
 
 
 class RMSNorm(nn.Module):
@@ -103,21 +76,19 @@ class Attention(nn.Module):
         super().__init__()
         inner = config.num_heads * HEAD_DIM
         self.window = config.window
+        self.carried = ((config.num_heads, config.window - 1, HEAD_DIM),) * 2
         self.wqkv = nn.Linear(config.dim, 3 * inner, bias=False)
         self.wo = nn.Linear(inner, config.dim, bias=False)
 
-    def forward(self, x: Tensor, table: Tensor) -> Tensor:
+    def forward(self, x: Tensor, table: Tensor, past: Past | None) -> Tensor:
         """Map [B, S, dim] to the same shape; `table` holds the rotary numbers of S positions."""
-        return self.merge(windowed_attention(*self.project(x, table), self.window))
-
-    def project(self, x: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys and values of x [B, S, dim], each [B, H, S, head_dim], rotated."""
         heads = self.wqkv(x).unflatten(-1, (3, -1, HEAD_DIM)).transpose(1, 3)
-        q, k, v = heads.unbind(2)
-        return apply_rope(q, table), apply_rope(k, table), v
-
-    def merge(self, mixed: Tensor) -> Tensor:
-        """Map what the heads attended to, [B, H, S, head_dim], to [B, S, dim]."""
+        q, k, v = heads.unbind(2)  # [B, H, S, head_dim] each
+        q, k = apply_rope(q, table), apply_rope(k, table)
+        if past is None:
+            mixed = windowed_attention(q, k, v, self.window)
+        else:
+            mixed = past.attend(self, q, k, v, self.window)
         y: Tensor = self.wo(mixed.transpose(1, 2).flatten(2))
         return y
 
@@ -148,30 +119,26 @@ class TransformerLayer(nn.Module):
         self.attention_layer_scale = LayerScale(config.dim)
         self.ffn_layer_scale = LayerScale(config.dim)
 
-    def forward(self, x: Tensor, table: Tensor) -> Tensor:
-        return self.finish(x, self.attention(self.attention_norm(x), table))
-
-    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """Add the attention's output and then the feed-forward's to x, all [B, S, dim]."""
+    def forward(self, x: Tensor, table: Tensor, past: Past | None) -> Tensor:
+        attended = self.attention(self.attention_norm(x), table, past)
         x = x + self.attention_layer_scale(attended)
         y: Tensor = x + self.ffn_layer_scale(self.feed_forward(self.ffn_norm(x)))
         return y
 
 
 class WindowedTransformer(nn.Module):
-    """Run the layers and a last norm, channel-first outside; positions count from 0."""
+    """Run the layers and a last norm, channel-first outside; without a past from position 0."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.window = config.window
         self.layers = nn.ModuleList(TransformerLayer(config) for _ in range(config.num_layers))
         self.norm = RMSNorm(config.dim)
 
-    def forward(self, x: Tensor) -> Tensor:
-        table = ROPE_ROWS.rows(0, x.shape[-1], x.device)
+    def forward(self, x: Tensor, past: Past | None = None) -> Tensor:
+        table = ROPE_ROWS.rows(0, x.shape[-1], x.device) if past is None else past.rope
         hidden = x.transpose(1, 2)
         for layer in self.layers:
-            hidden = layer(hidden, table)
+            hidden = layer(hidden, table, past)
         y: Tensor = self.norm(hidden).transpose(1, 2)
         return y
 
@@ -259,9 +226,9 @@ class EncodingQuantizer(nn.Module):
     def __init__(self, config: CodecConfig) -> None:
         super().__init__()
         dim = config.latent_dim
-        self.downsample = nn.Sequential(
+        self.downsample = Chain(
             *(
-                nn.Sequential(
+                Chain(
                     CausalConv1d(dim, dim, factor, stride=factor, weight_norm=None),
                     ConvNeXtBlock(dim),
                 )
@@ -271,12 +238,9 @@ class EncodingQuantizer(nn.Module):
         self.pre_module = WindowedTransformer(config.pre_module)
         self.semantic_quantizer, self.quantizer = _quantizers(config)
 
-    def forward(self, latents: Tensor) -> Tensor:
+    def forward(self, latents: Tensor, past: Past | None = None) -> Tensor:
         """Map [B, latent_dim, S] to codes, int64 [B, K, T]."""
-        return self.choose(self.pre_module(self.downsample(latents)))
-
-    def choose(self, z: Tensor) -> Tensor:
-        """Return the codes of latents in context [B, latent_dim, T]; each frame is on its own."""
+        z = self.pre_module(self.downsample(latents, past), past)
         semantic_codes, semantic = self.semantic_quantizer.encode(z)
         residual_codes, _ = self.quantizer.encode(z - semantic)
         return torch.cat((semantic_codes, residual_codes), dim=1)
@@ -287,10 +251,10 @@ class Blocks(nn.Module):
 
     def __init__(self, *modules: nn.Module) -> None:
         super().__init__()
-        self.block = nn.Sequential(*modules)
+        self.block = Chain(*modules)
 
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.block(x)
+    def forward(self, x: Tensor, past: Past | None = None) -> Tensor:
+        y: Tensor = self.block(x, past)
         return y
 
 
@@ -337,11 +301,11 @@ class WaveDecoder(nn.Module):
         for rate in config.decoder_rates:
             blocks.append(DecoderBlock(dim, rate))
             dim //= 2
-        self.model = nn.Sequential(*blocks, Snake(dim), CausalConv1d(dim, 1, 7), nn.Tanh())
+        self.model = Chain(*blocks, Snake(dim), CausalConv1d(dim, 1, 7), nn.Tanh())
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, past: Past | None = None) -> Tensor:
         """Map [B, latent_dim, T] to [B, 1, T * prod(rates)]."""
-        y: Tensor = self.model(x)
+        y: Tensor = self.model(x, past)
         return y
 
 
@@ -353,9 +317,9 @@ class DecodingQuantizer(nn.Module):
         dim = config.latent_dim
         self.semantic_quantizer, self.quantizer = _quantizers(config)
         self.post_module = WindowedTransformer(config.post_module)
-        self.upsample = nn.Sequential(
+        self.upsample = Chain(
             *(
-                nn.Sequential(
+                Chain(
                     CausalConvTranspose1d(dim, dim, factor, stride=factor, weight_norm=None),
                     ConvNeXtBlock(dim),
                 )
@@ -363,11 +327,8 @@ class DecodingQuantizer(nn.Module):
             )
         )
 
-    def forward(self, codes: Tensor) -> Tensor:
+    def forward(self, codes: Tensor, past: Past | None = None) -> Tensor:
         """Map codes, int64 [B, K, T], to latents [B, latent_dim, T * prod(factors)]."""
-        y: Tensor = self.upsample(self.post_module(self.lookup(codes)))
+        z = self.semantic_quantizer.decode(codes[:, :1]) + self.quantizer.decode(codes[:, 1:])
+        y: Tensor = self.upsample(self.post_module(z, past), past)
         return y
-
-    def lookup(self, codes: Tensor) -> Tensor:
-        """Return the sum of the codes' vectors, [B, latent_dim, T]; each frame is on its own."""
-        return self.semantic_quantizer.decode(codes[:, :1]) + self.quantizer.decode(codes[:, 1:])

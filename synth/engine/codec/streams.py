@@ -13,10 +13,16 @@ from itertools import takewhile
 import torch
 from torch import Tensor
 
-from synth.engine.codec.chunks import MAX_PIECE_FRAMES, StreamState, join, rope_at
+from synth.engine.codec.chunks import (
+    MAX_KEPT_POSITIONS,
+    MAX_PIECE_FRAMES,
+    ROPE_ROWS,
+    StreamState,
+    join,
+    rope_at,
+)
 from synth.engine.codec.config import HEAD_DIM, CodecConfig
-from synth.engine.codec.halves import CodecDecoder, default_batch_frames, frame_limit
-from synth.engine.codec.stages import MAX_KEPT_POSITIONS, ROPE_ROWS
+from synth.engine.codec.halves import CodecDecoder, frame_limit
 from synth.engine.device import free_cached_memory, is_out_of_memory
 from synth.engine.errors import InvalidSpecError
 
@@ -308,7 +314,7 @@ def decode_streams(
     if any(stream.decoder is not streams[0].decoder for stream in streams):
         raise ValueError("the streams are of different decoders")
     decoder = streams[0].decoder
-    limit = frame_limit(max_batch_frames, default_batch_frames(decoder.device.type))
+    limit = frame_limit(max_batch_frames, decoder.device.type)
     decoder.check_codes(codes)
     empty = torch.empty(0, dtype=torch.float32, device=decoder.device)
     audio, states = [empty] * len(streams), [stream._state for stream in streams]

@@ -6,8 +6,9 @@ Along the codebooks of a frame a query attends to a handful of keys, at a place 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -21,12 +22,10 @@ from synth.engine.kernels.rowwise import add_rms_norm, embed_columns, rms_norm, 
 from synth.engine.kernels.sampler import DrawInputs, TokenRows, draw_codes, draw_tokens
 from synth.engine.model.decode import StepOutput, advance
 from synth.engine.model.decode_state import DecodeState
-from synth.engine.model.dual_ar import DualAR
-from synth.engine.model.layers import SPLIT_POSITIONS
+from synth.engine.model.dual_ar import DualAR, FastAR, SlowAR
+from synth.engine.model.kv_cache import FrameCache, KVCache
+from synth.engine.model.layers import SPLIT_POSITIONS, Block
 from synth.engine.model.sampling import SLOW_DRAWS
-
-if TYPE_CHECKING:
-    from synth.engine.model.layers import Block
 
 _MOST_POSITIONS = 32  # of a frame; all of them are in one program's hands
 
@@ -174,9 +173,8 @@ def make_kernel_frame(model: DualAR, state: DecodeState) -> StepOutput:
     drawn = draw_tokens(logits, draws, tokens, state.window, chosen)
     codes = _codes(model, state, hidden, drawn.code, draws, drawn.finite)
     columns = torch.stack([drawn.token, *codes], dim=1)
-    ended = advance(model, state, columns, chosen, drawn.finite, is_first=False)
-    is_speech = chosen & drawn.finite & ~ended
-    return StepOutput(state.columns.clone(), chosen, is_speech, drawn.first, drawn.second)
+    both = (drawn.first, drawn.second)
+    return advance(model, state, columns, chosen, drawn.finite, both, is_first=False)
 
 
 def _slow_step(model: DualAR, state: DecodeState) -> Tensor:
@@ -185,18 +183,10 @@ def _slow_step(model: DualAR, state: DecodeState) -> Tensor:
     position = state.position.clamp(max=state.max_positions - 1)
     tables = (slow.embeddings.weight, slow.codebook_embeddings.weight)
     begin, end = model.special.semantic_begin, model.special.semantic_end
-    rows = Rows(embed_columns(state.columns, *tables, semantic_begin=begin, semantic_end=end))
+    x = embed_columns(state.columns, *tables, semantic_begin=begin, semantic_end=end)
     # Of strict slots the splits must be the same however many run beside them.
     split = SPLIT_POSITIONS if state.strict else split_for(state.num_slots, cache.keys.shape[2])
-    for index, block in enumerate(slow.blocks):
-        layer = (cache.keys[index], cache.values[index])
-        rows, joined = join_heads(block, rows)
-        norm, eps = block.attention.qk_norm, block.norm_eps
-        mixed = step_attention(
-            joined, slow.rope, *layer, position, weight=norm, eps=eps, split=split
-        )
-        rows = finish(block, rows, mixed)
-    return last_norm(rows, slow.norm.weight, slow.norm_eps)
+    return run_layers(slow, x, cache, position, partial(step_attention, split=split))
 
 
 def _codes(
@@ -212,25 +202,34 @@ def _codes(
     start = hidden if fast.project_in is None else fast.project_in(hidden)
     x = torch.stack([start, fast.embeddings(code)], dim=1).flatten(0, 1)
     for codebook in range(1, fast.num_codebooks):
-        first = codebook == 1  # its pass has two positions
-        logits = _code_logits(model, state, x, 0 if first else codebook, 2 if first else 1)
+        position, span = (0, 2) if codebook == 1 else (codebook, 1)
+        states = run_layers(fast, x, state.fast_cache, position, partial(step_frame, span=span))
+        logits = _multiply(states[span - 1 :: span], *_matrix(fast.output))
         code = draw_codes(logits, draws, SLOW_DRAWS + codebook - 1, finite)
         codes.append(code)
         x = fast.embeddings(code)
     return codes
 
 
-def _code_logits(model: DualAR, state: DecodeState, x: Tensor, position: int, span: int) -> Tensor:
-    """Return the logits [B, C] behind the last of each stream's rows, of x [B * span, width]."""
-    fast, cache, rows = model.fast, state.fast_cache, Rows(x)
-    for index, block in enumerate(fast.blocks):
-        layer = (cache.keys[index], cache.values[index])
+def run_layers(
+    ar: SlowAR | FastAR,
+    x: Tensor,
+    cache: KVCache | FrameCache,
+    position: Tensor | int,
+    attend: Callable[..., Tensor],
+) -> Tensor:
+    """Return the normalised states behind all layers of x [N, width], and write to the cache.
+
+    Args:
+        position: as `attend` takes it, which is `step_attention` or `step_frame`.
+    """
+    rows = Rows(x)
+    for block, keys, values in zip(ar.blocks, cache.keys, cache.values, strict=True):
         rows, joined = join_heads(block, rows)
         norm, eps = block.attention.qk_norm, block.norm_eps
-        mixed = step_frame(joined, fast.rope, *layer, position, weight=norm, eps=eps, span=span)
+        mixed = attend(joined, ar.rope, keys, values, position, weight=norm, eps=eps)
         rows = finish(block, rows, mixed)
-    states = last_norm(rows, fast.norm.weight, fast.norm_eps)
-    return _multiply(states[span - 1 :: span], *_matrix(fast.output))
+    return _normalise(rows, ar.norm.weight, ar.norm_eps)[1]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -278,11 +277,6 @@ def finish(block: Block, rows: Rows, mixed: Tensor) -> Rows:
     else:
         inner = swiglu(F.linear(normed, joined))
     return Rows(rows.x, _leave(inner, down, None))
-
-
-def last_norm(rows: Rows, weight: Tensor, eps: float) -> Tensor:
-    """Return the normalised rows behind the last layer, [N, width]."""
-    return _normalise(rows, weight, eps)[1]
 
 
 def _normalise(rows: Rows, weight: Tensor, eps: float) -> tuple[Rows, Tensor]:

@@ -54,7 +54,7 @@ def gemv(
         _multiply(x, weight, out, tile, norm, eps, bias, residual, gated)
         return out
     parts = x.new_empty(tile.splits, rows, num_out, dtype=torch.float32)
-    _multiply(x, weight, parts, tile, norm, eps, None, None, gated, parts=True)
+    _multiply(x, weight, parts, tile, norm, eps)
     grid = (triton.cdiv(out.numel(), _JOIN_BLOCK),)
     join_parts[grid](
         parts, bias, residual, out, num_out, out.numel(), SPLITS=tile.splits, BLOCK=_JOIN_BLOCK,
@@ -73,7 +73,7 @@ def gemv_parts(x: Tensor, weight: Tensor) -> Tensor:
     assert rows > FEW_ROWS
     tile = choose_tile(rows, weight.shape[0], num_in)
     out = x.new_empty(tile.splits, rows, weight.shape[0], dtype=torch.float32)
-    _multiply(x, weight, out, tile, None, 0.0, None, None, False, parts=True)
+    _multiply(x, weight, out, tile)
     return out
 
 
@@ -82,14 +82,13 @@ def _multiply(
     weight: Tensor,
     out: Tensor,
     tile: Tile,
-    norm: Tensor | None,
-    eps: float,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    gated: bool,
-    *,
-    parts: bool = False,
+    norm: Tensor | None = None,
+    eps: float = 0.0,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    gated: bool = False,
 ) -> None:
+    """Multiply into [B, N], or into float32 parts [P, B, N]; nothing gated is in parts."""
     rows, num_in = x.shape
     num_out = out.shape[-1]
     assert rows <= tile.rows and x.stride(1) == 1 and weight.is_contiguous()
@@ -103,7 +102,7 @@ def _multiply(
         multiply_few[(blocks,)](*operands, *sizes, **shape, GATED=gated, **launch)
         return
     wide = x.dtype is torch.float32 or is_interpreted()
-    kinds = {"SPLITS": tile.splits, "PARTS": parts, "GATED": gated, "WIDE": wide}
+    kinds = {"SPLITS": tile.splits, "PARTS": out.dim() == 3, "GATED": gated, "WIDE": wide}
     multiply_tile[(blocks, tile.splits)](*operands, rows, *sizes, **shape, **kinds, **launch)
 
 

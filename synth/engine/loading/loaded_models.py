@@ -10,8 +10,7 @@ from pathlib import Path
 import torch
 
 from synth.contract import EngineClass
-from synth.engine.codec.codec_file import open_codec
-from synth.engine.codec.fingerprint import codec_fingerprint, half_digest
+from synth.engine.codec.codec_file import codec_fingerprint, half_digest, open_codec
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.load import (
     half_dtype,

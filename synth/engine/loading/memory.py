@@ -144,27 +144,6 @@ def gigabytes(num_bytes: int) -> str:
     return f"{num_bytes / 1e6:.0f} MB" if num_bytes >= 10**7 else f"{num_bytes / 1e6:.1f} MB"
 
 
-def plan_memory(
-    demand: Demand,
-    *,
-    slots: int,
-    codec_frames: int,
-    codec_work: int,
-    prefix_cache_bytes: int = 0,
-    reserve: int = 0,
-) -> MemoryPlan:
-    parts = {
-        **demand.weights,
-        **{name: slots * size for name, size in demand.slot.items()},
-        "prompt_work": demand.prompt_work,
-        "codec_work": codec_work,
-        **({"codec_graphs": demand.codec_graphs} if demand.codec_graphs else {}),
-        "prefix_cache": prefix_cache_bytes,
-        "reserve": reserve,
-    }
-    return MemoryPlan(slots, demand.max_positions, codec_frames, parts)
-
-
 def find_demand(
     lm: LMConfig, codec: CodecConfig, formats: NumberFormats, *, max_positions: int
 ) -> Demand:

@@ -31,6 +31,13 @@ from synth.engine.prompt import Tokenizer
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
 PICKLE_NAME = "model.pth"
+# How names begin on disk, and in memory. The codebook table is stored beside the audio decoder but
+# is the slow model's input.
+_PREFIXES = (
+    ("audio_decoder.codebook_embeddings.", "codebook_embeddings."),
+    ("audio_decoder.", "fast_"),
+    ("text_model.model.", ""),
+)
 _FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
 _LAYER = re.compile(r"(slow|fast)\.layers\.\d+")
 _SPLIT_PROJECTION = re.compile(r"(.*\.attention\.)w([qkv])\.(weight|bias)")
@@ -174,24 +181,17 @@ def _read_pickle(path: Path, device: torch.device) -> Iterator[tuple[str, Tensor
 
 
 def _memory_name(name: str) -> str:
-    """Return a name on disk as the name in memory; names in memory stay as they are.
-
-    The codebook table is stored beside the audio decoder but is the slow model's input.
-    """
-    if name.startswith("audio_decoder.codebook_embeddings."):
-        return name.removeprefix("audio_decoder.")
-    if name.startswith("audio_decoder."):
-        return "fast_" + name.removeprefix("audio_decoder.")
-    return name.removeprefix("text_model.model.")
+    """Return a name on disk as the name in memory; names in memory stay as they are."""
+    for disk, memory in _PREFIXES:
+        if name.startswith(disk):
+            return memory + name.removeprefix(disk)
+    return name
 
 
 def _disk_name(name: str) -> str:
     """Return a name in memory as safetensors files spell it, for a person who looks it up there."""
-    if name.startswith("codebook_embeddings."):
-        return f"audio_decoder.{name}"
-    if name.startswith("fast_"):
-        return "audio_decoder." + name.removeprefix("fast_")
-    return f"text_model.model.{name}"
+    disk, memory = next(pair for pair in _PREFIXES if name.startswith(pair[1]))
+    return disk + name.removeprefix(memory)
 
 
 class _Assigner:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from synth.contract import MAX_TOP_K
 from synth.engine.model.decode_state import ENDED, FAILED, RUNNING, DecodeState
 from synth.engine.model.dual_ar import KERNELS, DualAR
 from synth.engine.model.sampling import (
@@ -19,7 +18,6 @@ from synth.engine.model.sampling import (
     CounterFrame,
     Cut,
     FrameNoise,
-    NoiseSource,
     best_candidates,
     draw,
     probabilities,
@@ -45,21 +43,18 @@ class StepOutput:
 
 
 @torch.inference_mode()
-def decode_step(model: DualAR, state: DecodeState, noise: NoiseSource | None = None) -> StepOutput:
+def decode_step(model: DualAR, state: DecodeState) -> StepOutput:
     """Advance every active slot by one whole frame, attending over the live positions only.
 
-    `state` may be a bucket of a larger one: the work is that of its slots alone. `noise` None means
-    the state's own counter-based numbers.
+    `state` may be a bucket of a larger one: the work is that of its slots alone.
     """
-    output = step_tensors(model, state, noise, length=state.live_length())
+    output = step_tensors(model, state, length=state.live_length())
     state.note_step()
     return output
 
 
 @torch.inference_mode()
-def step_tensors(
-    model: DualAR, state: DecodeState, noise: NoiseSource | None, *, length: int
-) -> StepOutput:
+def step_tensors(model: DualAR, state: DecodeState, *, length: int) -> StepOutput:
     """Compute a decode step: slow AR, both draws, fast AR, write-back, end flags.
 
     No branch depends on a tensor's value, nothing waits for the device and shapes depend on
@@ -69,50 +64,46 @@ def step_tensors(
     Args:
         length: positions to attend over, above every live one; kernels read it on the device.
     """
-    if model.has_kernels and noise is None and state.max_top_k <= MAX_TOP_K:
-        kernels: Callable[..., StepOutput] = importlib.import_module(KERNELS).make_kernel_frame
-        return kernels(model, state)
-    if model.native is not None and noise is None and model.native.suits(state):
-        return model.native.step(model, state)
+    if state.suits_own_code:
+        if model.has_kernels:
+            kernels: Callable[..., StepOutput] = importlib.import_module(KERNELS).make_kernel_frame
+            return kernels(model, state)
+        if model.native is not None:
+            chosen = state.active.clone()
+            return model.native.make_frame(model, state, None, chosen, is_first=False)
     position = state.position.clamp(max=state.max_positions - 1)
     hidden = model.slow.step(
         state.columns, position, state.cache, length=length, in_splits=state.strict
     )
     state.position.add_(state.active)
-    return make_frame(model, state, hidden, state.active.clone(), noise, is_first=False)
+    return make_frame(model, state, hidden, state.active.clone(), is_first=False)
 
 
 def make_frame(
-    model: DualAR,
-    state: DecodeState,
-    hidden: Tensor,
-    chosen: Tensor,
-    noise: NoiseSource | None,
-    *,
-    is_first: bool,
+    model: DualAR, state: DecodeState, hidden: Tensor, chosen: Tensor, *, is_first: bool
 ) -> StepOutput:
     """Draw a frame from hidden states [B, width] for the slots `chosen`, bool [B]; update them."""
-    if model.native is not None and noise is None and model.native.suits(state):
+    if model.native is not None and state.suits_own_code:
         return model.native.make_frame(model, state, hidden, chosen, is_first=is_first)
-    if noise is None:  # a slot beyond its last frame gets any numbers
+    if state.noise is None:  # a slot beyond its last frame gets any numbers
         slots = torch.arange(state.num_slots, device=state.frame.device)
-        frame_noise: FrameNoise = CounterFrame(state.words[slots, state.frame])
+        noise: FrameNoise = CounterFrame(state.words[slots, state.frame])
     else:
         frames = state.frame + state.noise_offset
-        frame_noise = noise.frame(state.seed, frames, state.words.shape[2])
+        noise = state.noise.frame(state.seed, frames, state.words.shape[2])
     cut = Cut.of(state.temperature, state.top_p, state.top_k, state.max_top_k)
     logits = model.slow.logits(hidden)
-    first, second = _draw_tokens(model, state, logits, frame_noise, cut)
+    first, second = _draw_tokens(model, state, logits, noise, cut)
     token = first
     if not is_first:
         token = replace_repeated(first, second, model.slow.is_semantic(first), state.window)
-        rolled = torch.cat([state.window[:, 1:], token.unsqueeze(1)], dim=1)
-        state.window.copy_(torch.where(chosen.unsqueeze(1), rolled, state.window))
-    codes, fast_is_finite = _draw_codes(model, state, hidden, token, frame_noise, cut)
+    codes, fast_is_finite = _draw_codes(model, state, hidden, token, noise, cut)
     finite = _are_finite([logits.sum(-1)]) & fast_is_finite
     columns = torch.cat([token.unsqueeze(1), codes], dim=1)
-    ended = advance(model, state, columns, chosen, finite, is_first=is_first)
-    return StepOutput(state.columns.clone(), chosen, chosen & finite & ~ended, first, second)
+    if not is_first:
+        roll_window(state, columns, chosen)
+    drawn = (first, second)
+    return advance(model, state, columns, chosen, finite, drawn, is_first=is_first)
 
 
 def _draw_tokens(
@@ -159,22 +150,30 @@ def _are_finite(sums: list[Tensor]) -> Tensor:
     return torch.stack(sums).isfinite().all(0)
 
 
+def roll_window(state: DecodeState, columns: Tensor, chosen: Tensor) -> None:
+    """Enter the tokens of new columns [B, 1 + K] into the chosen slots' repetition windows."""
+    rolled = torch.cat([state.window[:, 1:], columns[:, :1]], dim=1)
+    state.window.copy_(torch.where(chosen.unsqueeze(1), rolled, state.window))
+
+
 def advance(
     model: DualAR,
     state: DecodeState,
     columns: Tensor,
     chosen: Tensor,
     finite: Tensor,
+    drawn: tuple[Tensor, Tensor],
     *,
     is_first: bool,
-) -> Tensor:
+) -> StepOutput:
     """Store new columns [B, 1 + K] of the chosen slots and stop those that end, fail or are full.
 
-    Returns:
-        bool [B], True where the new token is the end token.
+    Args:
+        finite: bool [B], whether all logits of a slot were.
+        drawn: the two tokens among which each slot's was chosen, int64 [B] each.
     """
     is_end = columns[:, 0] == model.special.im_end
-    stops = is_end & (not (is_first and state.compat.skip_first_end_test))
+    stops = is_end & (not (is_first and state.like_reference))
     state.columns.copy_(torch.where(chosen.unsqueeze(1), columns, state.columns))
     rows = torch.arange(state.num_slots, device=columns.device) * state.history.shape[1]
     history = state.history.view(-1, columns.shape[1])
@@ -186,4 +185,4 @@ def advance(
     status = torch.where(finite, status, FAILED)
     state.status.copy_(torch.where(chosen, status, state.status))
     state.active.logical_and_(state.status == RUNNING)
-    return is_end
+    return StepOutput(state.columns.clone(), chosen, chosen & finite & ~is_end, *drawn)

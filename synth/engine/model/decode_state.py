@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, fields, replace
 import torch
 from torch import Tensor
 
-from synth.contract import FinishReason, Sampling
+from synth.contract import MAX_TOP_K, FinishReason, Sampling
 from synth.engine.device import copy_to
 from synth.engine.errors import InvalidSpecError
-from synth.engine.model.config import PRODUCT, Compat
 from synth.engine.model.dual_ar import DualAR
 from synth.engine.model.kv_cache import Cache, FrameCache, KVCache
 from synth.engine.model.layers import SPLIT_POSITIONS
@@ -19,6 +18,7 @@ from synth.engine.model.sampling import (
     DEFAULT_MAX_TOP_K,
     RAS_WINDOW,
     SLOW_DRAWS,
+    NoiseSource,
     check_sampling,
     draw_words,
 )
@@ -68,8 +68,9 @@ class DecodeState:
     status: Tensor  # int64 [B], RUNNING or why the slot stopped
     max_top_k: int
     num_rows: int
-    compat: Compat
+    like_reference: bool
     strict: bool
+    noise: NoiseSource | None  # draws in place of `words`
     rows: SlotRows
     host_positions: list[int]  # upper bounds of `position`; 0 for a free slot
     host_limits: list[int]  # `frame_limit` of the request that has or had the slot
@@ -85,13 +86,16 @@ class DecodeState:
         num_slots: int,
         max_positions: int,
         max_top_k: int = DEFAULT_MAX_TOP_K,
-        compat: Compat = PRODUCT,
+        like_reference: bool = False,
         strict: bool = False,
+        noise: NoiseSource | None = None,
     ) -> DecodeState:
         """Return free slots of `max_positions` positions each, never above the model's own.
 
         `max_top_k` is fixed for the state's life; a request with a larger top_k is refused.
         `strict`: a slot's frames do not depend on the other slots in one bit, at some cost in time.
+        `like_reference`: keep the public code's quirks, which vectors pin: an end token in the
+        first frame ends nothing, top_k 0 acts as 1, max_frames 0 as "until the context is full".
         """
         if not 0 < max_positions <= model.config.text_config.max_seq_len:
             raise InvalidSpecError(
@@ -124,8 +128,9 @@ class DecodeState:
             active=zeros(num_slots, dtype=torch.bool),
             max_top_k=max_top_k,
             num_rows=model.slow.head_tokens.shape[0],
-            compat=compat,
+            like_reference=like_reference,
             strict=strict,
+            noise=noise,
             rows=rows,
             host_positions=[0] * num_slots,
             host_limits=[0] * num_slots,
@@ -141,9 +146,9 @@ class DecodeState:
         return self.history.shape[1] - 1
 
     @property
-    def num_bytes(self) -> int:
-        own = sum(value.nbytes for _, value in self._items() if isinstance(value, Tensor))
-        return own + self.cache.num_bytes + self.fast_cache.num_bytes
+    def suits_own_code(self) -> bool:
+        """Return whether kernels and compiled code may compute its frames, where there are any."""
+        return self.noise is None and self.max_top_k <= MAX_TOP_K
 
     def bucket(self, num_slots: int) -> DecodeState:
         """Return the first slots as a state over the same memory; made once for each number."""
@@ -174,10 +179,15 @@ class DecodeState:
             sampling,
             max_top_k=self.max_top_k,
             num_rows=self.num_rows,
-            lenient=self.compat.lenient_limits,
+            lenient=self.like_reference,
         )
-        self._check_room(sampling.max_frames, prompt_positions)
         room = self.max_positions - prompt_positions
+        if room < 1:
+            raise InvalidSpecError(
+                f"The prompt's {prompt_positions} positions leave no room for a frame "
+                f"within {self.max_positions}; use a shorter text, a shorter clip, or a "
+                "larger TTS_ENGINE_MAX_POSITIONS."
+            )
         is_cut_short = sampling.max_frames == 0 or sampling.max_frames > room
         limit = room if is_cut_short else sampling.max_frames
         self._wipe_if_failed(slot)
@@ -264,17 +274,6 @@ class DecodeState:
             failed = int(self.status[slot]) == FAILED
         if failed:
             self.cache.wipe(slot)
-
-    def _check_room(self, max_frames: int, prompt_positions: int) -> None:
-        room = self.max_positions - prompt_positions
-        if self.compat.drop_last_frame and (room < 2 or max_frames == 1):
-            raise InvalidSpecError("With the last frame dropped nothing would be left.")
-        if room < 1:
-            raise InvalidSpecError(
-                f"The prompt's {prompt_positions} positions leave no room for a frame "
-                f"within {self.max_positions}; use a shorter text, a shorter clip, or a "
-                "larger TTS_ENGINE_MAX_POSITIONS."
-            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

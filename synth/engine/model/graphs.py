@@ -88,7 +88,7 @@ class StepRunner:
         if self._captured is None and self._length is None:
             return decode_step(self._model, part)
         if self._captured is None:
-            output = step_tensors(self._model, part, None, length=self._length or 0)
+            output = step_tensors(self._model, part, length=self._length or 0)
         else:
             captured, _ = self._captured[num_slots]
             captured.replay()
@@ -146,7 +146,7 @@ def capture_steps(model: DualAR, state: DecodeState, backend: GraphBackend) -> S
 
 def _capture(model: DualAR, part: DecodeState, backend: GraphBackend) -> CapturedStep | None:
     """Capture one bucket's step; None where memory ran out."""
-    run = partial(step_tensors, model, part, None, length=part.cache.num_positions)
+    run = partial(step_tensors, model, part, length=part.cache.num_positions)
     try:
         return backend.capture(run)
     except Exception as error:

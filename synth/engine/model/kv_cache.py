@@ -50,10 +50,6 @@ class Cache:
         keys, values = (torch.zeros(shape, device=device, dtype=kept) for _ in range(2))
         return cls(keys, values)
 
-    @property
-    def num_bytes(self) -> int:
-        return self.keys.nbytes + self.values.nbytes
-
     def first(self, num_slots: int) -> Self:
         return type(self)(self.keys[:, :num_slots], self.values[:, :num_slots])
 

@@ -70,7 +70,6 @@ class PlainLinear:
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.weight, self.bias = weight.detach(), None if bias is None else bias.detach()
-        self.num_bytes = weight.nbytes
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)
@@ -84,7 +83,6 @@ class PackedLinear:
         self._bias = None if bias is None else bias.detach()
         # The overload itself, so that it is not looked for at every call.
         self._multiply = torch.ops.mkldnn._linear_pointwise.default
-        self.num_bytes = weight.nbytes
 
     def __call__(self, x: Tensor) -> Tensor:
         out: Tensor = self._multiply(x, self._packed, self._bias, "none", [], "")
@@ -169,7 +167,6 @@ class NativeLinear:
         self.weight = panels.permute(0, 2, 1, 3).contiguous()  # filled up with zeros
         self.bias = None if bias is None else _pad_rows(bias.detach().float()).contiguous()
         self.rows, self.columns = rows, columns
-        self.num_bytes = self.weight.nbytes
         self.c = MatrixC(
             kind=kind,
             rows=rows,

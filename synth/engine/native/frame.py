@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from synth.contract import MAX_TOP_K
-from synth.engine.model.decode import StepOutput, advance
+from synth.engine.model.decode import StepOutput, advance, roll_window
 from synth.engine.model.decode_state import DecodeState
 from synth.engine.model.dual_ar import DualAR, FastAR, SlowAR
 from synth.engine.model.kv_cache import Cache
@@ -54,38 +53,24 @@ class NativeFrames:
             weakref.WeakKeyDictionary()
         )
 
-    def suits(self, state: DecodeState) -> bool:
-        """Return whether compiled code has room for all candidates that draws keep."""
-        return state.max_top_k <= MAX_TOP_K
-
     def states(self, state: DecodeState) -> Tensor:
         """Return the slow AR's normalised states behind a state's last frame, float32 [B, D]."""
         return self._bound[state].states
 
-    def step(self, model: DualAR, state: DecodeState) -> StepOutput:
-        """Advance every active slot by one whole frame; see `decode.step_tensors`."""
-        return self._make(model, state, state.active.clone(), None, is_first=False)
-
     def make_frame(
-        self, model: DualAR, state: DecodeState, hidden: Tensor, chosen: Tensor, *, is_first: bool
-    ) -> StepOutput:
-        """Draw a frame from hidden states [B, width]; see `decode.make_frame`."""
-        wide = hidden.to(torch.float32).contiguous()
-        return self._make(model, state, chosen, wide, is_first=is_first)
-
-    def _make(
         self,
         model: DualAR,
         state: DecodeState,
-        chosen: Tensor,
         hidden: Tensor | None,
+        chosen: Tensor,
         *,
         is_first: bool,
     ) -> StepOutput:
         """Make a frame behind states [B, D], or else behind the newest columns.
 
-        It is written back into the state of the slots `chosen`, bool [B].
+        It is written back into the state of the slots `chosen`, bool [B]; see `decode.make_frame`.
         """
+        hidden = None if hidden is None else hidden.to(torch.float32).contiguous()
         bound = self._bound.get(state)
         if bound is None:
             bound = self._bound[state] = self._bind(state)
@@ -104,10 +89,8 @@ class NativeFrames:
         if hidden is None:
             state.position.add_(state.active)
         if not is_first:
-            rolled = torch.cat([state.window[:, 1:], columns[:, :1]], dim=1)
-            state.window.copy_(torch.where(chosen.unsqueeze(1), rolled, state.window))
-        ended = advance(model, state, columns, chosen, finite, is_first=is_first)
-        return StepOutput(state.columns.clone(), chosen, chosen & finite & ~ended, first, second)
+            roll_window(state, columns, chosen)
+        return advance(model, state, columns, chosen, finite, (first, second), is_first=is_first)
 
     def _bind(self, state: DecodeState) -> _BoundState:
         states = torch.empty(state.num_slots, self._model.slow.contents.width)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_uint8, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
@@ -30,120 +30,118 @@ _lock = threading.Lock()
 _BF16_ISAS = ("AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX10")
 
 
-def _fields(kind: type, names: str) -> list[tuple[str, type]]:
-    return [(name, kind) for name in names.split()]
+def _fields(*parts: tuple[Any, str]) -> list[tuple[str, Any]]:
+    """Return a structure's fields from kinds, each with the names of the fields that have it."""
+    return [(name, kind) for kind, names in parts for name in names.split()]
 
 
 # Each mirrors the structure of its name in the C code, in the same order; their sizes are compared.
 
 
 class MatrixC(Structure):
-    _fields_: ClassVar = [
-        *_fields(c_int32, "kind rows columns padded"),
-        *_fields(c_void_p, "weight scale sums bias"),
-    ]
+    _fields_: ClassVar = _fields(
+        (c_int32, "kind rows columns padded"),
+        (c_void_p, "weight scale sums bias"),
+    )
 
 
 class LayerC(Structure):
-    _fields_: ClassVar = [
-        *_fields(MatrixC, "qkv out gate_up down"),
-        *_fields(c_void_p, "attention_norm ffn_norm head_norm"),
-    ]
+    _fields_: ClassVar = _fields(
+        (MatrixC, "qkv out gate_up down"),
+        (c_void_p, "attention_norm ffn_norm head_norm"),
+    )
 
 
 class AttendingC(Structure):
-    _fields_: ClassVar = [
-        *_fields(c_int32, "heads kv_heads head_dim rounds rounds_scores"),
-        *_fields(c_float, "eps"),
-        *_fields(c_void_p, "rope"),
-    ]
+    _fields_: ClassVar = _fields(
+        (c_int32, "heads kv_heads head_dim rounds rounds_scores"),
+        (c_float, "eps"),
+        (c_void_p, "rope"),
+    )
 
 
 class StackC(Structure):
-    _fields_: ClassVar = [
-        *_fields(c_int32, "num_layers width hidden"),
-        *_fields(AttendingC, "attending"),
-        *_fields(POINTER(LayerC), "layers"),
-        *_fields(c_void_p, "norm"),
-        *_fields(MatrixC, "head"),
-    ]
+    _fields_: ClassVar = _fields(
+        (c_int32, "num_layers width hidden"),
+        (AttendingC, "attending"),
+        (POINTER(LayerC), "layers"),
+        (c_void_p, "norm"),
+        (MatrixC, "head"),
+    )
 
 
 class ModelC(Structure):
-    _fields_: ClassVar = [
-        *_fields(POINTER(StackC), "slow fast"),
-        *_fields(POINTER(MatrixC), "project_in"),
-        *_fields(c_void_p, "token_table columns_table codes_table tokens"),
-        *_fields(c_int64, "semantic_begin semantic_end"),
-        *_fields(c_int32, "tables_are_bf16 num_codebooks codebook_size"),
-    ]
+    _fields_: ClassVar = _fields(
+        (POINTER(StackC), "slow fast"),
+        (POINTER(MatrixC), "project_in"),
+        (c_void_p, "token_table columns_table codes_table tokens"),
+        (c_int64, "semantic_begin semantic_end"),
+        (c_int32, "tables_are_bf16 num_codebooks codebook_size"),
+    )
 
 
 class CacheC(Structure):
-    _fields_: ClassVar = [
-        *_fields(c_void_p, "keys values"),
-        *_fields(c_int64, "layer_stride stream_stride head_stride"),
-    ]
+    _fields_: ClassVar = _fields(
+        (c_void_p, "keys values"),
+        (c_int64, "layer_stride stream_stride head_stride"),
+    )
 
 
 class FrameC(Structure):
-    _fields_: ClassVar = [
-        *_fields(POINTER(ModelC), "model"),
-        *_fields(c_int32, "streams with_slow is_first threads"),
-        *_fields(c_void_p, "newest x position prefix prefix_positions"),
-        *_fields(CacheC, "cache frame_cache"),
-        *_fields(c_void_p, "temperature top_p top_k frame window words"),
-        *_fields(c_int64, "words_stride"),
-        *_fields(c_int32, "draws"),
-        *_fields(c_void_p, "states first second columns"),
-        *_fields(POINTER(c_uint8), "is_finite"),
-    ]
+    _fields_: ClassVar = _fields(
+        (POINTER(ModelC), "model"),
+        (c_int32, "streams with_slow is_first threads"),
+        (c_void_p, "newest x position prefix prefix_positions"),
+        (CacheC, "cache frame_cache"),
+        (c_void_p, "temperature top_p top_k frame window words"),
+        (c_int64, "words_stride"),
+        (c_int32, "draws"),
+        (c_void_p, "states first second columns"),
+        (POINTER(c_uint8), "is_finite"),
+    )
 
 
 class SnakeC(Structure):
-    _fields_: ClassVar = [*_fields(c_void_p, "alpha inverse")]
+    _fields_: ClassVar = _fields((c_void_p, "alpha inverse"))
 
 
 class TapsC(Structure):
-    _fields_: ClassVar = [
-        *_fields(c_int32, "channels outputs taps step"),
-        *_fields(c_void_p, "weight bias"),
-    ]
+    _fields_: ClassVar = _fields((c_int32, "channels outputs taps step"), (c_void_p, "weight bias"))
 
 
 class DepthwiseC(Structure):
-    _fields_: ClassVar = [*_fields(c_void_p, "weight bias"), *_fields(c_int32, "taps")]
+    _fields_: ClassVar = _fields((c_void_p, "weight bias"), (c_int32, "taps"))
 
 
 class CodebooksC(Structure):
-    _fields_: ClassVar = [*_fields(c_void_p, "table begins size"), *_fields(c_int32, "count width")]
+    _fields_: ClassVar = _fields((c_void_p, "table begins size"), (c_int32, "count width"))
 
 
 class WindowC(Structure):
-    _fields_: ClassVar = [
-        *_fields(c_int32, "heads size"),
-        *_fields(c_void_p, "frames rope"),
-        *_fields(c_int64, "rope_stride"),
-    ]
+    _fields_: ClassVar = _fields(
+        (c_int32, "heads size"),
+        (c_void_p, "frames rope"),
+        (c_int64, "rope_stride"),
+    )
 
 
 class NormC(Structure):
-    _fields_: ClassVar = [*_fields(c_void_p, "weight bias"), *_fields(c_float, "eps")]
+    _fields_: ClassVar = _fields((c_void_p, "weight bias"), (c_float, "eps"))
 
 
 class ConvolutionC(Structure):
-    _fields_: ClassVar = [
-        *_fields(SnakeC, "first second"),
-        *_fields(DepthwiseC, "depthwise"),
-        *_fields(CodebooksC, "codebooks"),
-        *_fields(WindowC, "window"),
-        *_fields(NormC, "norm"),
-        *_fields(TapsC, "wide narrow"),
-        *_fields(c_int32, "stride then batch threads"),
-        *_fields(c_int64, "length before_stride"),
-        *_fields(c_void_p, "x before added out scratch"),
-        *_fields(c_int32 * 2, "counts"),
-    ]
+    _fields_: ClassVar = _fields(
+        (SnakeC, "first second"),
+        (DepthwiseC, "depthwise"),
+        (CodebooksC, "codebooks"),
+        (WindowC, "window"),
+        (NormC, "norm"),
+        (TapsC, "wide narrow"),
+        (c_int32, "stride then batch threads"),
+        (c_int64, "length before_stride"),
+        (c_void_p, "x before added out scratch"),
+        (c_int32 * 2, "counts"),
+    )
 
 
 _MIRRORS = (MatrixC, LayerC, StackC, ModelC, FrameC, ConvolutionC)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -21,22 +20,6 @@ STATUS_EVERY = {"cpu": 1, "cuda": 4}  # frames from one reading of the status to
 _COPIES_UNDER_WAY = 2
 
 
-@dataclass(eq=False)
-class RunningSlot:
-    """Hold a request and its slot; `slot` is None when it has left it.
-
-    `last_frame` is the batch's frame count at which it has reached its limit. `failed` says, once
-    its end was seen, whether its numbers were no longer finite.
-    """
-
-    request: SlotRequest
-    slot: int | None
-    started_at: float
-    prefilled_at: float
-    last_frame: int
-    failed: bool | None = None
-
-
 class SlotBatch:
     """Own a decode state's slots; all calls come from one thread.
 
@@ -50,7 +33,7 @@ class SlotBatch:
         self.state, self.prefixes, self.runner = state, prefixes, runner
         self.frames = 0  # computed since the start
         self._model = model
-        self._slots: list[RunningSlot | None] = [None] * runner.buckets[-1]
+        self._slots: list[SlotRequest | None] = [None] * runner.buckets[-1]
         self.bucket = runner.buckets[0]  # slots that a frame computes now
 
     @property
@@ -58,8 +41,8 @@ class SlotBatch:
         return len(self._slots)
 
     @property
-    def running(self) -> list[RunningSlot]:
-        return [running for running in self._slots if running is not None]
+    def running(self) -> list[SlotRequest]:
+        return [request for request in self._slots if request is not None]
 
     @property
     def num_running(self) -> int:
@@ -75,69 +58,67 @@ class SlotBatch:
             Exception: memory ran out, or a fault that is no single request's; none has a slot.
         """
         refused: list[tuple[SlotRequest, Exception]] = []
-        started: list[RunningSlot] = []
         try:
             for request in requests:
                 try:
-                    started.append(self._assign(request))
+                    self._assign(request)
                 except EngineError as error:
                     refused.append((request, error))
+            started = [request for request in requests if request.slot is not None]
             if started:
                 refused += self._make_first_frames(started)
         except Exception:
-            for running in started:
-                self.release(running)
+            for request in requests:
+                self.release(request)
             raise
-        for running in started:
-            running.prefilled_at = time.perf_counter()
+        for request in started:
+            request.prefilled_at = time.perf_counter()
         return refused
 
     def step(self) -> None:
         self.runner.step(self.bucket)
         self.frames += 1
 
-    def release(self, running: RunningSlot) -> None:
+    def release(self, request: SlotRequest) -> None:
         """Free a request's slot; nothing happens when it has left it already."""
-        if running.slot is None:
+        if request.slot is None:
             return
-        self.state.release(running.slot, failed=running.failed)
-        self._slots[running.slot] = None
-        running.slot = None
+        self.state.release(request.slot, failed=request.failed)
+        self._slots[request.slot] = None
+        request.slot = None
         self._choose_bucket()
 
     def compact(self) -> None:
         """Move the last requests to free slots in front where that makes the bucket smaller."""
         while self._smallest_bucket(self.num_running) < self.bucket:
-            target = self._slots.index(None)
-            last = self.running[-1]
+            target, last = self._slots.index(None), self.running[-1]
             assert last.slot is not None
             self.state.move(last.slot, target)
             self._slots[target], self._slots[last.slot] = last, None
             last.slot = target
             self._choose_bucket()
 
-    def codes(self, running: RunningSlot, start: int, end: int) -> Tensor:
+    def codes(self, request: SlotRequest, start: int, end: int) -> Tensor:
         """Return a copy of the codes of frames start to end, int32 [K, n] on the device."""
-        assert running.slot is not None
-        return self.state.history[running.slot, start:end, 1:].T.clone()
+        assert request.slot is not None
+        return self.state.history[request.slot, start:end, 1:].T.clone()
 
-    def _assign(self, request: SlotRequest) -> RunningSlot:
-        slot = self._slots.index(None)
-        self.state.assign(slot, request.sampling, prompt_positions=request.positions)
-        now = time.perf_counter()
-        limit = min(request.sampling.max_frames, self.state.max_positions - request.positions)
-        running = RunningSlot(request, slot, now, now, self.frames + limit - 1)
-        self._slots[slot] = running
+    def _assign(self, request: SlotRequest) -> None:
+        slot, positions = self._slots.index(None), request.positions
+        self.state.assign(slot, request.sampling, prompt_positions=positions)
+        limit = min(request.sampling.max_frames, self.state.max_positions - positions)
+        request.slot, request.last_frame, request.failed = slot, self.frames + limit - 1, None
+        request.started_at = time.perf_counter()
+        self._slots[slot] = request
         self._choose_bucket()
-        return running
 
     def _make_first_frames(
-        self, started: Sequence[RunningSlot]
+        self, requests: Sequence[SlotRequest]
     ) -> list[tuple[SlotRequest, Exception]]:
         """Run prompts, one by one if they fail together; return those at fault."""
         starts = [
-            SlotStart(one.slot, one.request.own, one.request.prefix, one.request.voice)
-            for one in started
+            SlotStart(one.slot, one.own, one.prefix, one.voice)
+            for one in requests
             if one.slot is not None
         ]
         try:
@@ -146,40 +127,22 @@ class SlotBatch:
         except Exception as error:
             if is_out_of_memory(error):
                 raise
-            if len(started) == 1:
-                self.release(started[0])
-                return [(started[0].request, error)]
-        return [failed for running in started for failed in self._make_first_frames([running])]
+            if len(requests) == 1:
+                self.release(requests[0])
+                return [(requests[0], error)]
+        return [failed for request in requests for failed in self._make_first_frames([request])]
 
     def _choose_bucket(self) -> None:
-        in_use = [slot for slot, running in enumerate(self._slots) if running is not None]
+        in_use = [slot for slot, request in enumerate(self._slots) if request is not None]
         self.bucket = self._smallest_bucket(in_use[-1] + 1 if in_use else 0)
 
     def _smallest_bucket(self, num_slots: int) -> int:
         return next(size for size in self.runner.buckets if size >= num_slots)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StatusCopy:
-    """Hold a copy that is on its way, and which request was in which slot when it was begun."""
-
-    slots: Sequence[tuple[int, RunningSlot]]
-    numbers: Tensor  # int64 [2, B] on the host: status, frame
-    ready: torch.cuda.Event | None
-
-    def read(self) -> list[tuple[RunningSlot, int, int]]:
-        """Wait for the copy; return requests with their slot's status and the frames it has made.
-
-        They are those still in a slot that have ended, or are heard.
-        """
-        if self.ready is not None:
-            self.ready.synchronize()
-        status, frames = self.numbers.tolist()
-        return [
-            (running, status[slot], frames[slot])
-            for slot, running in self.slots
-            if (status[slot] != RUNNING or running.request.live) and running.slot is not None
-        ]
+# Waits for a copy; returns requests with their slot's status and the frames it has made: those
+# still in a slot that have ended, or are heard.
+ReadStatus = Callable[[], list[tuple[SlotRequest, int, int]]]
 
 
 class StatusReader:
@@ -197,13 +160,26 @@ class StatusReader:
         """Return whether a copy is better read when the next frames are under way."""
         return bool(self._pinned)
 
-    def begin(self, running: Sequence[RunningSlot]) -> StatusCopy:
-        """Start a copy of what the frames begun so far will leave."""
+    def begin(self, running: Sequence[SlotRequest]) -> ReadStatus:
+        """Start a copy of what the frames begun so far will leave; return what reads it."""
         slots = [(one.slot, one) for one in running if one.slot is not None]
         numbers = self._state.rows.progress  # frames begun later write over it
-        if not self._pinned:
-            return StatusCopy(slots, numbers.clone(), None)
-        self._turn = (self._turn + 1) % _COPIES_UNDER_WAY
-        host = self._pinned[self._turn]
-        host.copy_(numbers, non_blocking=True)
-        return StatusCopy(slots, host, new_event())
+        ready: torch.cuda.Event | None = None
+        if self._pinned:
+            self._turn = (self._turn + 1) % _COPIES_UNDER_WAY
+            numbers = self._pinned[self._turn].copy_(numbers, non_blocking=True)
+            ready = new_event()
+        else:
+            numbers = numbers.clone()
+
+        def read() -> list[tuple[SlotRequest, int, int]]:
+            if ready is not None:
+                ready.synchronize()
+            status, frames = numbers.tolist()
+            return [
+                (request, status[slot], frames[slot])
+                for slot, request in slots
+                if (status[slot] != RUNNING or request.live) and request.slot is not None
+            ]
+
+        return read

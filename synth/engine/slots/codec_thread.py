@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from synth.contract import AudioArray, SegmentAudio
+from synth.contract import AudioArray, CodesArray, SegmentAudio, Timings
 from synth.engine.codec.halves import CodecDecoder
 from synth.engine.codec.load import uses_kernels
 from synth.engine.codec.streams import (
@@ -29,7 +28,7 @@ from synth.engine.codec.streams import (
 )
 from synth.engine.device import DeviceLane, HostCopy, free_cached_memory, is_out_of_memory
 from synth.engine.errors import EngineClosedError, EngineError
-from synth.engine.slots.requests import FinishedCodes, LiveChunk, resolve, segment_audio
+from synth.engine.slots.requests import MadeCodes, resolve
 
 PIECE_FRAMES = 32  # of a segment between which streams get their chunks; 1.5 s of audio
 LEAST_FRAMES = 16  # of a pass, below which memory that runs out ends a request
@@ -58,14 +57,14 @@ class CodecPasses:
         self._most = self._frames = pass_frames
         self._good_passes = 0
 
-    def choose(self, waiting: Sequence[FinishedCodes], *, in_pieces: bool) -> list[FinishedCodes]:
+    def choose(self, waiting: Sequence[MadeCodes], *, in_pieces: bool) -> list[MadeCodes]:
         """Return the next pass: of the most urgent class the oldest, and others of its length.
 
         Args:
             in_pieces: streams wait for their turn between the pieces of this pass.
         """
-        urgent = min(item.priority for item in waiting)
-        first, *others = [item for item in waiting if item.priority == urgent]
+        urgent = min(item.request.priority for item in waiting)
+        first, *others = [item for item in waiting if item.request.priority == urgent]
         group, shortest, longest = [first], first.num_frames, first.num_frames
         most = min(self._frames, PIECE_FRAMES) if in_pieces else self._frames
         for item in [] if self._is_strict else others:
@@ -76,7 +75,7 @@ class CodecPasses:
         return group
 
     def decode(
-        self, group: Sequence[FinishedCodes], between: Callable[[], None] | None
+        self, group: Sequence[MadeCodes], between: Callable[[], None] | None
     ) -> list[SegmentAudio | Exception]:
         """Return each segment's answer; an error is that of its own segment alone.
 
@@ -88,7 +87,7 @@ class CodecPasses:
             return [answer for item in group for answer in self.decode([item], between)]
         return [answers] * len(group) if isinstance(answers, Exception) else answers
 
-    def decode_chunks(self, chunks: Sequence[LiveChunk]) -> None:
+    def decode_chunks(self, chunks: Sequence[MadeCodes]) -> None:
         """Decode one chunk of each of several streams; hand on the audio, or what ends a stream."""
         started_at = time.perf_counter()
         decoded = self._attempt(partial(self._decoded_chunks, chunks), len(chunks))
@@ -96,18 +95,18 @@ class CodecPasses:
             for chunk in chunks:
                 self.decode_chunks([chunk])
         elif isinstance(decoded, Exception):
-            resolve(chunks[0].future, decoded)
+            resolve(chunks[0].request.future, decoded)
         else:
-            for chunk, (wave, finished) in zip(chunks, decoded, strict=True):
+            for chunk, (wave, codes) in zip(chunks, decoded, strict=True):
                 if wave.size:
                     chunk.live.give(wave)
-                if finished is not None:
+                if chunk.reason is not None:
                     whole = np.concatenate([np.empty(0, np.float32), *chunk.live.waves])
-                    answer = segment_audio(finished, whole, self._rate, codec_started_at=started_at)
-                    resolve(chunk.future, answer)
+                    answer = self._answer(chunk, codes, whole, started_at)
+                    resolve(chunk.request.future, answer)
 
     def _answers(
-        self, group: Sequence[FinishedCodes], between: Callable[[], None] | None
+        self, group: Sequence[MadeCodes], between: Callable[[], None] | None
     ) -> list[SegmentAudio | Exception]:
         started_at = time.perf_counter()
         codes = [item.codes for item in group]
@@ -116,20 +115,34 @@ class CodecPasses:
             waves = self._decoder.decode(codes, max_batch_frames=self._frames)
         else:
             waves = self._in_pieces(codes, between)
-        audio, finished = self._on_host(waves, group)
-        return [
-            segment_audio(item, wave, self._rate, codec_started_at=started_at)
-            for item, wave in zip(finished, audio, strict=True)
-        ]
+        on_host = zip(group, self._on_host(waves, group), strict=True)
+        return [self._answer(item, codes, wave, started_at) for item, (wave, codes) in on_host]
+
+    def _answer(
+        self, item: MadeCodes, codes: CodesArray, wave: AudioArray, started_at: float
+    ) -> SegmentAudio:
+        """Return a request's answer; `codec_seconds` are those since the pass it shared began."""
+        request = item.request
+        assert item.reason is not None
+        timings = Timings(
+            queue_seconds=request.started_at - request.submitted_at,
+            prefill_seconds=request.prefilled_at - request.started_at,
+            decode_seconds=request.decoded_at - request.prefilled_at,
+            codec_seconds=time.perf_counter() - started_at,
+        )
+        return SegmentAudio(codes, wave, self._rate, item.reason, timings)
 
     def _on_host(
-        self, waves: Sequence[Tensor], items: Sequence[FinishedCodes]
-    ) -> tuple[list[AudioArray], list[FinishedCodes]]:
-        """Return samples and segments with their codes on the host, having waited once."""
-        arrays = self._host.take([*waves, *(item.codes for item in items)])
-        codes = [torch.from_numpy(array) for array in arrays[len(waves) :]]
-        finished = [replace(item, codes=own) for item, own in zip(items, codes, strict=True)]
-        return arrays[: len(waves)], finished
+        self, waves: Sequence[Tensor], items: Sequence[MadeCodes]
+    ) -> list[tuple[AudioArray, CodesArray]]:
+        """Return each item's samples and, where its request has ended, codes; having waited once.
+
+        Of a stream that goes on nobody asks for the codes, and none are copied.
+        """
+        wanted = [one.codes if one.reason is not None else one.codes[:, :0] for one in items]
+        arrays = self._host.take([*waves, *wanted])
+        codes = [array.astype(np.int16) for array in arrays[len(waves) :]]
+        return list(zip(arrays[: len(waves)], codes, strict=True))
 
     def _in_pieces(
         self, codes: Sequence[Tensor], between: Callable[[], None] | None
@@ -148,31 +161,23 @@ class CodecPasses:
         empty = torch.empty(0, device=self._decoder.device)
         return [torch.cat(parts) if parts else empty for parts in waves]
 
-    def _decoded_chunks(
-        self, chunks: Sequence[LiveChunk]
-    ) -> list[tuple[AudioArray, FinishedCodes | None]]:
-        """Return each chunk's samples, and on the host what is finished with it."""
-        ends = [chunk.finished for chunk in chunks if chunk.finished is not None]
-        self._take_over([*chunks, *ends])
+    def _decoded_chunks(self, chunks: Sequence[MadeCodes]) -> list[tuple[AudioArray, CodesArray]]:
+        """Return each chunk's samples and, with a stream's last one, all of its codes."""
+        self._take_over(chunks)
         streams = [chunk.live.codec or CodecStream(self._decoder) for chunk in chunks]
         for chunk, stream in zip(chunks, streams, strict=True):
             chunk.live.codec = stream
         marks = [stream.mark() for stream in streams]
-        codes = [chunk.codes for chunk in chunks]
+        codes = [chunk.codes[:, chunk.start :] for chunk in chunks]
         waves = decode_streams(streams, codes, max_batch_frames=self._frames, graphs=self.graphs)
         try:
-            audio, on_host = self._on_host(waves, ends)
+            return self._on_host(waves, chunks)
         except Exception:
             for stream, mark in zip(streams, marks, strict=True):
                 stream.rewind(mark)  # what is tried again begins where this did
             raise
-        finished = iter(on_host)
-        return [
-            (wave, None if chunk.finished is None else next(finished))
-            for chunk, wave in zip(chunks, audio, strict=True)
-        ]
 
-    def _take_over(self, items: Sequence[FinishedCodes | LiveChunk]) -> None:
+    def _take_over(self, items: Sequence[MadeCodes]) -> None:
         """Have the lane wait for codes, and keep them until it has used them."""
         for item in items:
             self._lane.wait_for(item.made)
@@ -237,8 +242,8 @@ class CodecThread:
         self._most_waiting = most_waiting
         self._num_threads, self._on_progress = num_threads, on_progress
         self._changed = threading.Condition()
-        self._segments: list[FinishedCodes] = []
-        self._chunks: list[LiveChunk] = []
+        self._segments: list[MadeCodes] = []  # complete ones
+        self._chunks: list[MadeCodes] = []  # of streams
         self._streams: list[Future[SegmentAudio]] = []  # until they are done
         self._in_pass, self._pauses, self._closed = False, 0, False
         self._thread = threading.Thread(target=self._run, name="engine-codec", daemon=True)
@@ -277,10 +282,13 @@ class CodecThread:
     def start(self) -> None:
         self._thread.start()
 
-    def finish(self, finished: FinishedCodes) -> None:
-        """Take a segment whose codes are complete; its future gets the answer."""
+    def feed(self, made: MadeCodes) -> None:
+        """Take a segment whose codes are complete, or a stream's next ones in their order.
+
+        Their request's future gets the answer when the last ones have been decoded.
+        """
         with self._changed:
-            self._segments.append(finished)
+            (self._segments if made.request.live is None else self._chunks).append(made)
             self._changed.notify_all()
 
     def watch(self, streams: Sequence[Future[SegmentAudio]]) -> None:
@@ -288,16 +296,11 @@ class CodecThread:
         with self._changed:
             self._streams += streams
 
-    def feed(self, chunk: LiveChunk) -> None:
-        """Take a stream's next chunk; the chunks of a stream are decoded in the order they came."""
-        with self._changed:
-            self._chunks.append(chunk)
-            self._changed.notify_all()
-
     def is_behind(self, priority: int) -> bool:
         """Return whether too much waits for segments of this class to be begun."""
         with self._changed:
-            frames = sum(item.num_frames for item in self._segments if item.priority <= priority)
+            ahead = (one for one in self._segments if one.request.priority <= priority)
+            frames = sum(item.num_frames for item in ahead)
         return frames > self._most_waiting
 
     @contextmanager
@@ -321,9 +324,8 @@ class CodecThread:
             self._changed.notify_all()
         if self._thread.is_alive():
             self._thread.join()
-        unfinished = [item.future for item in self._segments]
-        for future in unfinished + [chunk.future for chunk in self._chunks]:
-            resolve(future, EngineClosedError(_CLOSED))
+        for item in [*self._segments, *self._chunks]:
+            resolve(item.request.future, EngineClosedError(_CLOSED))
 
     def _run(self) -> None:
         set_own_threads(self._num_threads)
@@ -341,8 +343,8 @@ class CodecThread:
     def _serve_streams(self) -> None:
         while True:
             with self._changed:
-                chunks = [chunk for chunk in self._chunks if not chunk.future.done()]
-                first = list({id(chunk.live): chunk for chunk in reversed(chunks)}.values())
+                chunks = [one for one in self._chunks if not one.request.future.done()]
+                first = list({id(chunk.request): chunk for chunk in reversed(chunks)}.values())
                 if not first or self._closed:
                     return
                 self._chunks = [chunk for chunk in chunks if chunk not in first]
@@ -351,7 +353,7 @@ class CodecThread:
             except Exception as error:  # these streams' own, whatever it is
                 logger.exception("cannot pass on chunks of audio")
                 for chunk in first:
-                    resolve(chunk.future, error)
+                    resolve(chunk.request.future, error)
             self._on_progress()
 
     def _between_pieces(self) -> None:
@@ -361,7 +363,7 @@ class CodecThread:
 
     def _decode_segments(self) -> None:
         with self._changed:
-            self._segments = [item for item in self._segments if not item.future.done()]
+            self._segments = [one for one in self._segments if not one.request.future.done()]
             if self._pauses or not self._segments:
                 return
             self._streams = [future for future in self._streams if not future.done()]
@@ -379,7 +381,7 @@ class CodecThread:
                 self._in_pass = False
                 self._changed.notify_all()
         for item, answer in zip(group, answers, strict=True):
-            resolve(item.future, answer)
+            resolve(item.request.future, answer)
         self._on_progress()
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
 
 import torch
-from torch import nn
 
-from synth.contract import SegmentAudio, Timings
+from synth.contract import SegmentAudio
 from synth.engine.device import DeviceLane, free_cached_memory, is_out_of_memory
 from synth.engine.errors import (
     DeadlineExceededError,
@@ -21,12 +20,12 @@ from synth.engine.errors import (
 )
 from synth.engine.model.decode_state import ENDED, FAILED, FINISH_REASONS, RUNNING
 from synth.engine.model.prefill import MAX_PACK_POSITIONS
-from synth.engine.slots.batch import STATUS_EVERY, RunningSlot, SlotBatch, StatusCopy, StatusReader
+from synth.engine.slots.batch import STATUS_EVERY, ReadStatus, SlotBatch, StatusReader
 from synth.engine.slots.codec_thread import CodecThread
 from synth.engine.slots.requests import (
     Deadlines,
-    FinishedCodes,
-    LiveChunk,
+    LiveAudio,
+    MadeCodes,
     RequestQueue,
     SlotLimit,
     SlotRequest,
@@ -37,6 +36,9 @@ logger = logging.getLogger(__name__)
 
 PATIENCE_ROUNDS = 4  # times the slots: later requests that may pass one over
 LIVE_PACK_EVERY = 4  # frames between two packs of prompts while streams are listened to
+# Frames of a stream that runs alone before others join it, its first three chunks: prompts and
+# frames of ten take many times as long, and this much sound lasts until theirs are there.
+OPENING_FRAMES = 7
 
 
 class SlotLoop:
@@ -47,14 +49,19 @@ class SlotLoop:
     """
 
     def __init__(
-        self, batch: SlotBatch, codec: CodecThread, counter: WorkCounter, device: torch.device
+        self,
+        batch: SlotBatch,
+        codec: CodecThread,
+        device: torch.device,
+        note_work: Callable[[], None],
     ) -> None:
+        """Prepare the thread; `note_work` is called after every frame and every pass of prompts."""
         self.batch, self.limit = batch, SlotLimit(batch.num_slots)
-        self._counter, self._device = counter, device
+        self._note_work, self._device = note_work, device
         self._lane = DeviceLane(device, is_urgent=True)
         self._codec = codec
         self._status, self._status_every = StatusReader(batch.state), STATUS_EVERY[device.type]
-        self._unread: StatusCopy | None = None
+        self._unread: ReadStatus | None = None
         self._status_read_at = 0
         self.frames_made = 0  # of all segments, since the start
         self._queue = RequestQueue(patience=PATIENCE_ROUNDS * batch.num_slots)
@@ -116,7 +123,7 @@ class SlotLoop:
         message = "The engine was closed before this segment was rendered."
         with self._wake:
             waiting = self._queue.drain()
-        for request in [*(slot.request for slot in self.batch.running), *waiting]:
+        for request in [*self.batch.running, *waiting]:
             resolve(request.future, EngineClosedError(message))
 
     def _note_done(self, future: Future[SegmentAudio]) -> None:
@@ -163,9 +170,8 @@ class SlotLoop:
         """Free the slots and places of requests that were cancelled or are too late."""
         with self._wake:
             late = self._deadlines.pop_passed()
-        in_slots = {id(slot.request) for slot in self.batch.running} if late else set()
         for request in late:
-            where = "was rendered" if id(request) in in_slots else "waited"
+            where = "waited" if request.slot is None else "was rendered"
             error = DeadlineExceededError(
                 seconds=request.deadline_seconds or 0.0, where=f"while the segment {where}"
             )
@@ -175,9 +181,9 @@ class SlotLoop:
         with self._wake:
             self._any_done = False
             self._queue.drop_done()
-        for running in self.batch.running:
-            if running.request.future.done():
-                self.batch.release(running)
+        for request in self.batch.running:
+            if request.future.done():
+                self.batch.release(request)
 
     def _start_some(self) -> None:
         """Give free slots to requests; when nothing waits, keep those in use at the front."""
@@ -190,7 +196,7 @@ class SlotLoop:
             return
         for request, error in self.batch.start(self._starting):
             resolve(request.future, error)
-        self._counter.note()
+        self._note_work()
         streams = [request.future for request in self._starting if request.live is not None]
         self._starting = []
         if streams:
@@ -202,14 +208,20 @@ class SlotLoop:
         priority = self._queue.next_priority()
         if priority is None or self.batch.num_running >= self.limit.now:
             return False
-        if self._codec.is_behind(priority):
+        if self._codec.is_behind(priority) or self._is_opening():
             return False
         # A less urgent prompt would widen the gaps of streams too much.
         return self.batch.frames - self._last_pack >= LIVE_PACK_EVERY or all(
-            slot.request.priority >= priority
-            for slot in self.batch.running
-            if slot.request.live is not None
+            request.priority >= priority
+            for request in self.batch.running
+            if request.live is not None
         )
+
+    def _is_opening(self) -> bool:
+        """Return whether a stream runs alone that has only just begun."""
+        running = self.batch.running
+        live = running[0].live if len(running) == 1 else None
+        return live is not None and live.num_handed < OPENING_FRAMES
 
     def _take_requests(self) -> list[SlotRequest]:
         """Take the requests to start now: no more than one pass of prompts, and none in vain.
@@ -217,7 +229,7 @@ class SlotLoop:
         A prefix that is not kept counts with its positions, once. Holds the lock.
         """
         running = self.batch.running
-        voices = {slot.request.voice for slot in running} | {self._last_voice}
+        voices = {request.voice for request in running} | {self._last_voice}
         taken: list[SlotRequest] = []
         known: set[str] = set()
         positions = 0
@@ -235,6 +247,8 @@ class SlotLoop:
             voices.add(request.voice)
             taken.append(request)
             self._last_voice = request.voice
+            if request.live is not None and not running:
+                break  # its first sound comes sooner alone
         if taken:
             self._last_pack = self.batch.frames
         return taken
@@ -244,20 +258,20 @@ class SlotLoop:
         if not running:
             self._unread = None
             return
-        can_go_on = any(slot.last_frame > self.batch.frames for slot in running)
+        can_go_on = any(request.last_frame > self.batch.frames for request in running)
         if can_go_on:
             self.batch.step()
             self.limit.note_frame()
             self.frames_made += len(running)
-            self._counter.note()
+            self._note_work()
         # A stream that waits for its first sound waits for nothing else.
         at_once = not can_go_on or any(
-            slot.request.live is not None and not slot.request.live.num_handed for slot in running
+            request.live is not None and not request.live.num_handed for request in running
         )
         if at_once or self.batch.frames - self._status_read_at >= self._status_every:
             self._read_status(running, at_once=at_once)
 
-    def _read_status(self, running: list[RunningSlot], *, at_once: bool) -> None:
+    def _read_status(self, running: list[SlotRequest], *, at_once: bool) -> None:
         """Begin a copy and read the one before, or both where there is nothing to wait for."""
         copy, before = self._status.begin(running), self._unread
         self._unread, self._status_read_at = copy, self.batch.frames
@@ -267,55 +281,41 @@ class SlotLoop:
             self._unread = None
             self._follow(copy)
 
-    def _follow(self, copy: StatusCopy) -> None:
+    def _follow(self, read: ReadStatus) -> None:
         """Give the codec what the slots have made, and free those whose request has ended."""
-        for running, status, frames in copy.read():
+        for request, status, frames in read():
             if status != RUNNING:
-                self._retire(running, status, frames)
-            elif running.request.live is not None:
-                self._send_chunks(running, frames)
+                self._retire(request, status, frames)
+            elif request.live is not None:
+                self._send_chunks(request, request.live, frames)
 
-    def _send_chunks(self, running: RunningSlot, frames: int) -> None:
-        live, future = running.request.live, running.request.future
-        assert live is not None
+    def _send_chunks(self, request: SlotRequest, live: LiveAudio, frames: int) -> None:
         while size := live.next_chunk(frames):
             end = live.num_handed + size
-            if running.request.restarts and not live.agrees_with(self.batch.codes(running, 0, end)):
-                resolve(future, _stream_changed())
+            if request.restarts and not live.agrees_with(self.batch.codes(request, 0, end)):
+                resolve(request.future, _stream_changed())
                 return
-            codes = self.batch.codes(running, live.num_handed, end)
+            codes = self.batch.codes(request, live.num_handed, end)
             live.note_handed(codes)
-            self._codec.feed(LiveChunk(live, future, codes, self._lane.mark()))
+            self._codec.feed(MadeCodes(request, codes, self._lane.mark()))
 
-    def _retire(self, running: RunningSlot, status: int, frames: int) -> None:
+    def _retire(self, request: SlotRequest, status: int, frames: int) -> None:
         """Free a slot; its codes go to the codec, or its failure to who asked."""
-        request = running.request
-        running.failed = status == FAILED
+        request.failed, live = status == FAILED, request.live
         reason = FINISH_REASONS.get(status)
         if reason is None:
-            self.batch.release(running)
+            self.batch.release(request)
             text = f"The model's logits at frame {frames} are not finite."
             resolve(request.future, NonFiniteLogitsError(text))
             return
-        spoken = frames - (status == ENDED)
-        codes = self.batch.codes(running, 0, spoken)
-        self.batch.release(running)
-        timings = Timings(
-            queue_seconds=running.started_at - request.submitted_at,
-            prefill_seconds=running.prefilled_at - running.started_at,
-            decode_seconds=time.perf_counter() - running.prefilled_at,
-            codec_seconds=0.0,
-        )
-        made, live = self._lane.mark(), request.live
-        finished = FinishedCodes(codes, made, reason, request.future, request.priority, timings)
-        if live is None:
-            self._codec.finish(finished)
-        elif request.restarts and not live.agrees_with(codes):
+        codes = self.batch.codes(request, 0, frames - (status == ENDED))
+        self.batch.release(request)
+        request.decoded_at = time.perf_counter()
+        if live is not None and request.restarts and not live.agrees_with(codes):
             resolve(request.future, _stream_changed())
-        else:
-            rest = codes[:, live.num_handed :]
-            live.note_handed(rest)
-            self._codec.feed(LiveChunk(live, request.future, rest, made, finished))
+            return
+        start = 0 if live is None else live.num_handed
+        self._codec.feed(MadeCodes(request, codes, self._lane.mark(), reason, start))
 
     def _use_fewer_slots(self) -> None:
         """Use fewer slots: what they held waits again, and begins anew with the same seed.
@@ -323,12 +323,12 @@ class SlotLoop:
         Requests that were being started wait until others have left; the slots in use are as they
         were. After a frame nothing is sure, so all slots begin anew. One that was alone ends.
         """
-        running = sorted(self.batch.running, key=lambda slot: slot.started_at)
+        running = sorted(self.batch.running, key=lambda request: request.started_at)
         logger.warning("memory ran out: running=%d starting=%d", len(running), len(self._starting))
         if self._starting:
             affected, self._starting = self._starting, []
         else:
-            affected, running = [slot.request for slot in running], []
+            affected, running = running, []
             self._release_all()
         self.batch.prefixes.clear()
         free_cached_memory(self._device)
@@ -341,13 +341,13 @@ class SlotLoop:
             self._queue.push_front(affected)
 
     def _fail_all(self, error: Exception) -> None:
-        for request in [*(slot.request for slot in self.batch.running), *self._starting]:
+        for request in [*self.batch.running, *self._starting]:
             resolve(request.future, error)
         self._release_all()
 
     def _release_all(self) -> None:
-        for running in self.batch.running:
-            self.batch.release(running)
+        for request in self.batch.running:
+            self.batch.release(request)
         self._starting, self._unread = [], None
 
 
@@ -356,28 +356,3 @@ def _stream_changed() -> DeviceOutOfMemoryError:
         "Memory ran out while somebody listened to this stream. The same audio cannot be "
         "continued, so request it again."
     )
-
-
-class WorkCounter:
-    """Grow with everything done: frames, prompts, and every layer of the codec.
-
-    On a slow processor one pass of the codec takes minutes, so its layers count one by one.
-    """
-
-    def __init__(self, halves: Iterable[nn.Module]) -> None:
-        self.count = 0
-        self._hooks = [
-            module.register_forward_pre_hook(self.note)
-            for half in halves
-            for module in half.modules()
-            if not any(module.children())
-        ]
-
-    def note(self, *_: object) -> None:
-        """Count one step; several threads may, and one lost between them does not matter."""
-        self.count += 1
-
-    def close(self) -> None:
-        """Stop counting layers; the codec may live on in another engine."""
-        for hook in self._hooks:
-            hook.remove()

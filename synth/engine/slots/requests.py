@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import heapq
-import itertools
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from synth.contract import AudioArray, FinishReason, Sampling, SegmentAudio, Timings
+from synth.contract import AudioArray, FinishReason, Sampling, SegmentAudio
 from synth.engine.codec.streams import ChunkSchedule, CodecStream
 from synth.engine.device import is_out_of_memory
 from synth.engine.errors import DeviceOutOfMemoryError, RenderCancelledError
@@ -125,7 +123,8 @@ class SlotRequest:
     """Ask for the speech of one prompt; it is over as soon as its future is done.
 
     `prefix` int64 [1 + K, P] is the voices' part of the prompt and `voice` names it, `own` int64
-    [1 + K, S] is the text's. `live` is where audio goes while it is being made.
+    [1 + K, S] is the text's. `live` is where audio goes while it is being made. The times are those
+    of the host, which on CUDA may be a few frames ahead of the device.
     """
 
     prefix: Tensor
@@ -139,6 +138,12 @@ class SlotRequest:
     submitted_at: float = field(default_factory=time.perf_counter)
     restarts: int = 0  # times it left its slot unfinished because memory ran out
     turn: int = 0  # removals from its class after which nothing later may go first
+    slot: int | None = None  # None before it has one, and when it has left it
+    last_frame: int = 0  # the batch's frame count at which it has reached its limit
+    failed: bool | None = None  # once its end was seen: whether its numbers were not finite
+    started_at: float = 0.0
+    prefilled_at: float = 0.0
+    decoded_at: float = 0.0
 
     def __post_init__(self) -> None:
         self.deadline = time.monotonic() + (self.deadline_seconds or 0.0)
@@ -239,13 +244,12 @@ class Deadlines:
     """Hold requests by their deadline; who uses it from several threads holds a lock meanwhile."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, SlotRequest]] = []
-        self._numbers = itertools.count()
+        self._heap: list[tuple[float, int, SlotRequest]] = []  # the number only tells equal ones
 
     def push(self, request: SlotRequest) -> None:
         """Watch a request; one without a deadline needs no watching."""
         if request.deadline_seconds is not None:
-            heapq.heappush(self._heap, (request.deadline, next(self._numbers), request))
+            heapq.heappush(self._heap, (request.deadline, id(request), request))
 
     def seconds_left(self) -> float | None:
         """Return the seconds to the next deadline, 0 when it has passed; None without one."""
@@ -291,47 +295,28 @@ class SlotLimit:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FinishedCodes:
-    """Hold one request's codes, integers [K, T], and where its time went.
+class MadeCodes:
+    """Hold codes that a slot has made, integers [K, n]: a segment's, or a stream's newest.
 
-    `made` comes when the device has written the codes. The times are those of the host, which on
-    CUDA may be a few frames ahead of the device.
+    `made` comes when the device has written them. `reason` is why the request ended: the codes are
+    then all of its codes, of which those from `start` on are to be decoded. None: more will follow.
     """
 
+    request: SlotRequest
     codes: Tensor
     made: torch.cuda.Event | None
-    reason: FinishReason
-    future: Future[SegmentAudio]
-    priority: int
-    timings: Timings  # without the codec's
+    reason: FinishReason | None = None
+    start: int = 0
 
     @property
     def num_frames(self) -> int:
         return self.codes.shape[1]
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LiveChunk:
-    """Hold the next codes of a stream, integers [K, n]; with its last chunk comes `finished`."""
-
-    live: LiveAudio
-    future: Future[SegmentAudio]
-    codes: Tensor
-    made: torch.cuda.Event | None
-    finished: FinishedCodes | None = None
-
-
-def segment_audio(
-    finished: FinishedCodes, wave: AudioArray, sample_rate: int, *, codec_started_at: float
-) -> SegmentAudio:
-    """Return a request's answer; `codec_seconds` are those since the pass it shared began."""
-    return SegmentAudio(
-        codes=finished.codes.to("cpu").numpy().astype(np.int16),
-        audio=wave,
-        sample_rate=sample_rate,
-        finish_reason=finished.reason,
-        timings=replace(finished.timings, codec_seconds=time.perf_counter() - codec_started_at),
-    )
+    @property
+    def live(self) -> LiveAudio:
+        """Return where a stream's audio goes."""
+        assert self.request.live is not None
+        return self.request.live
 
 
 def resolve(future: Future[SegmentAudio], outcome: SegmentAudio | Exception) -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import torch
 
 from synth.engine.codec.codec_file import open_codec
-from synth.engine.codec.config import CodecConfig
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder, default_batch_frames
 from synth.engine.codec.load import half_dtype
 from synth.engine.codec.streams import graph_bytes
@@ -26,9 +25,8 @@ from synth.engine.loading.memory import (
     NumberFormats,
     find_demand,
     gigabytes,
-    plan_memory,
 )
-from synth.engine.model.config import LMConfig, load_config
+from synth.engine.model.config import load_config
 from synth.engine.model.kv_cache import cache_dtype
 
 # Slots that the engine takes by itself. On a CPU a frame of more than 16 streams takes as much
@@ -48,41 +46,51 @@ INT8_BYTES = 1.3  # of a number in 8 bits, measured: scale and sum of its row, t
 MIN_POSITIONS = 64  # fewer are no advice to give
 
 
-def plan_engine(config: EngineConfig) -> MemoryPlan:
-    """Return what the engine of a checkpoint will take on its device; reads sizes and no weight.
+def plan_engine(config: EngineConfig, models: LoadedModels | None = None) -> MemoryPlan:
+    """Return what an engine will take on its device: over loaded models, or else of a checkpoint.
+
+    Of a checkpoint sizes are read and no weight.
 
     Raises:
         CheckpointError, InvalidSpecError: as for `engine_demand`.
         SlotsDoNotFitError: as for `plan_slots`.
     """
-    device = resolve_device(config.device)
-    return _plan(config, engine_demand(config, device), find_memory(device), device)
+    device = resolve_device(config.device) if models is None else models.device
+    demand, memory = engine_demand(config, device, models), find_memory(device)
+    if models is not None:  # whose weights are there
+        memory = replace(memory, free=memory.free + demand.weight_bytes)
+    kept = config.prefix_cache_bytes
+    return plan_slots(demand, memory, device.type, asked=config.slots, prefix_cache_bytes=kept)
 
 
-def engine_demand(config: EngineConfig, device: torch.device) -> Demand:
-    """Return what the engine of a checkpoint takes.
+def engine_demand(
+    config: EngineConfig, device: torch.device, models: LoadedModels | None = None
+) -> Demand:
+    """Return what an engine over loaded models takes, or else one of a checkpoint.
 
     Raises:
         CheckpointError, InvalidSpecError: as for `load_models`, and `wants_graphs`.
     """
-    wants_graphs(config.graphs, device)  # refused here, before weights are loaded
-    lm, codec = load_config(config.checkpoint), open_codec(config.checkpoint).config
-    return _demand(config, lm, codec, device)
-
-
-def plan_loaded(config: EngineConfig, models: LoadedModels) -> MemoryPlan:
-    """Return what an engine over loaded models will take; errors as for `plan_slots`."""
-    demand = _demand(config, models.dual_ar.config, models.decoder.config, models.device)
-    memory = find_memory(models.device)
-    before = replace(memory, free=memory.free + demand.weight_bytes)
-    return _plan(config, demand, before, models.device)
-
-
-def _plan(
-    config: EngineConfig, demand: Demand, memory: DeviceMemory, device: torch.device
-) -> MemoryPlan:
-    kept = config.prefix_cache_bytes
-    return plan_slots(demand, memory, device.type, asked=config.slots, prefix_cache_bytes=kept)
+    has_graphs = wants_graphs(config.graphs, device)  # refused here, before weights are loaded
+    if models is None:
+        lm, codec = load_config(config.checkpoint), open_codec(config.checkpoint).config
+    else:
+        lm, codec = models.dual_ar.config, models.decoder.config
+    numbers = choose_numbers(
+        config.dtype, device, lm, kernels=config.kernels, cache_dir=config.cache_dir
+    )
+    formats = NumberFormats(
+        model=numbers.dtype,
+        cache=cache_dtype(device, numbers.dtype),
+        encoder=half_dtype(CodecEncoder, config.codec_encode_dtype, device),
+        decoder=half_dtype(CodecDecoder, config.codec_decode_dtype, device),
+        matrix_bytes=INT8_BYTES if numbers.form.is_int8 else numbers.dtype.itemsize,
+    )
+    demand = find_demand(lm, codec, formats, max_positions=config.max_positions)
+    if not has_graphs:
+        return demand
+    graphs = graph_bytes(codec, formats.decoder, demand.codec_frame_work)
+    return replace(demand, codec_graphs=graphs)
 
 
 def plan_slots(
@@ -122,32 +130,16 @@ def plan_slots(
     if fitting < max(asked, 1):
         raise SlotsDoNotFitError(_refusal(demand, memory, left, reserve, asked))
     slots = asked or min(fitting, MAX_AUTO_SLOTS[device_type] if most is None else most)
-    return plan_memory(
-        demand,
-        slots=slots,
-        codec_frames=frames,
-        codec_work=work,
-        prefix_cache_bytes=prefix_cache_bytes,
-        reserve=reserve,
-    )
-
-
-def _demand(config: EngineConfig, lm: LMConfig, codec: CodecConfig, device: torch.device) -> Demand:
-    numbers = choose_numbers(
-        config.dtype, device, lm, kernels=config.kernels, cache_dir=config.cache_dir
-    )
-    formats = NumberFormats(
-        model=numbers.dtype,
-        cache=cache_dtype(device, numbers.dtype),
-        encoder=half_dtype(CodecEncoder, config.codec_encode_dtype, device),
-        decoder=half_dtype(CodecDecoder, config.codec_decode_dtype, device),
-        matrix_bytes=INT8_BYTES if numbers.form.is_int8 else numbers.dtype.itemsize,
-    )
-    demand = find_demand(lm, codec, formats, max_positions=config.max_positions)
-    if not wants_graphs(config.graphs, device):
-        return demand
-    graphs = graph_bytes(codec, formats.decoder, demand.codec_frame_work)
-    return replace(demand, codec_graphs=graphs)
+    parts = {
+        **demand.weights,
+        **{name: slots * size for name, size in demand.slot.items()},
+        "prompt_work": demand.prompt_work,
+        "codec_work": work,
+        **({"codec_graphs": demand.codec_graphs} if demand.codec_graphs else {}),
+        "prefix_cache": prefix_cache_bytes,
+        "reserve": reserve,
+    }
+    return MemoryPlan(slots, demand.max_positions, frames, parts)
 
 
 def _refusal(demand: Demand, memory: DeviceMemory, left: int, reserve: int, asked: int) -> str:

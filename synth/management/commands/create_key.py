@@ -39,7 +39,7 @@ class Command(BaseCommand):
         """Make the key and print it on standard output, alone or as JSON."""
         from django.contrib.auth import get_user_model
 
-        from synth.accounts.keys import create_key
+        from synth.accounts.keys import ScopeError, create_key
 
         users = get_user_model().objects
         user = users.filter(username=options["user"], is_active=True).first()
@@ -50,13 +50,16 @@ class Command(BaseCommand):
         name = options["name"].strip()
         if not 1 <= len(name) <= 100:
             raise CommandError("--name must have 1 to 100 characters")
-        row, key = create_key(
-            user,
-            name,
-            _expiry(options["days"]),
-            scopes=_scopes(options["scopes"]),
-            limits={limit: _limit(limit, options[limit]) for limit in LIMITS},
-        )
+        try:
+            row, key = create_key(
+                user,
+                name,
+                _expiry(options["days"]),
+                scopes=_scopes(options["scopes"]),
+                limits={limit: _limit(limit, options[limit]) for limit in LIMITS},
+            )
+        except ScopeError as error:
+            raise CommandError(str(error)) from error
         if options["json"]:
             expires_at = row.expires_at.isoformat() if row.expires_at else None
             limits = {limit: getattr(row, limit) for limit in LIMITS}

@@ -21,10 +21,16 @@ class Command(BaseCommand):
         Raises:
             CommandError: secret_unreadable; nothing has changed.
         """
-        from synth.webhooks.endpoints import reencrypt_secrets  # the arguments are read before apps
+        # The arguments are read before Django.
+        from django.db import transaction
+
+        from synth.accounts.sign_in import reencrypt_factors
+        from synth.webhooks.endpoints import reencrypt_secrets
 
         try:
-            users = reencrypt_secrets()
+            with transaction.atomic():
+                reencrypt_factors()
+                users = reencrypt_secrets()
         except RefusedError as error:
             raise CommandError(f"{error.code}: {error}") from error
         self.stdout.write(

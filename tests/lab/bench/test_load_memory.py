@@ -18,6 +18,7 @@ from lab.bench.load_memory import LoadMemory, main, measure_load
 from lab.bench.presets import write_preset_checkpoint
 from synth.engine import EngineConfig
 from synth.engine.errors import EngineError
+from synth.engine.loading.weights import _memory_name
 
 SLACK = 16 * 10**6
 FACTOR = 1.15
@@ -58,35 +59,30 @@ def test_weights_in_8_bits_never_stand_in_memory_as_a_whole_in_32(config: Engine
     assert found.weights < 0.55 * 4 * 167e6
 
 
-@pytest.mark.parametrize("part", ["encoder", "decoder"])
+@pytest.mark.parametrize("part", [pytest.param("encoder", marks=pytest.mark.thorough), "decoder"])
 def test_a_codec_half_takes_its_own_weights_alone(config: EngineConfig, part: str) -> None:
     found = measure_load(part, config)
     whole = (config.checkpoint / "codec.safetensors").stat().st_size
-
     assert_lean(found)
     mapped = found.peak_resident - found.peak_anonymous
     assert mapped < 0.85 * whole, "it reads the other half's tensors too"
 
 
-def test_a_codec_half_comes_as_lean_out_of_a_pickle(config: EngineConfig, tmp_path: Path) -> None:
-    stored = load_file(config.checkpoint / "codec.safetensors")
-    torch.save(stored, tmp_path / "codec.pth")
+@pytest.mark.thorough
+def test_weights_come_as_lean_out_of_a_pickle(config: EngineConfig, tmp_path: Path) -> None:
+    torch.save(load_file(config.checkpoint / "codec.safetensors"), tmp_path / "codec.pth")
     assert_lean(measure_load("decoder", replace(config, checkpoint=tmp_path)))
 
-
-def test_transformers_come_as_lean_out_of_a_pickle(config: EngineConfig, tmp_path: Path) -> None:
     for name in ("config.json", "tokenizer.json"):
         (tmp_path / name).write_bytes((config.checkpoint / name).read_bytes())
     stored = load_file(config.checkpoint / "model.safetensors")
-    torch.save(
-        {_name_in_memory(name): weight for name, weight in stored.items()}, tmp_path / "model.pth"
-    )
-
-    assert_lean(
-        measure_load("transformers", replace(config, checkpoint=tmp_path, dtype="bfloat16"))
-    )
+    weights = {_memory_name(name): weight for name, weight in stored.items()}
+    torch.save(weights, tmp_path / "model.pth")
+    found = measure_load("transformers", replace(config, checkpoint=tmp_path, dtype="bfloat16"))
+    assert_lean(found)
 
 
+@pytest.mark.thorough
 def test_a_load_that_fails_says_why(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"Loading the decoder failed: .*codec\.safetensors"):
         measure_load("decoder", EngineConfig(tmp_path, device="cpu"))
@@ -98,11 +94,3 @@ def test_the_command_prints_a_row_for_each_part(capsys: pytest.CaptureFixture[st
     assert main([str(tiny), "--device", "cpu", "--threads", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["part", "transformers", "encoder", "decoder"]
-
-
-def _name_in_memory(name: str) -> str:
-    if name.startswith("audio_decoder.codebook_embeddings."):
-        return name.removeprefix("audio_decoder.")
-    if name.startswith("audio_decoder."):
-        return "fast_" + name.removeprefix("audio_decoder.")
-    return name.removeprefix("text_model.model.")

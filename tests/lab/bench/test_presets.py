@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,15 @@ import pytest
 import torch
 
 from lab.bench import presets
-from lab.bench.preset_weights import codec_half, lm_weights, special_ids
+from lab.bench.preset_weights import (
+    ByteTokenizer,
+    codec_half,
+    lm_weights,
+    make_tokenizer,
+    special_ids,
+)
 from lab.bench.presets import preset, preset_models, write_preset_checkpoint
+from lab.golden.case import GoldenFolder
 from synth.contract import FinishReason, Reference, RenderSpec, Sampling
 from synth.engine import Engine, EngineConfig
 from synth.engine.codec.codec_file import stored_shapes
@@ -19,6 +27,8 @@ from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.device import DeviceMemory
 from synth.engine.errors import CheckpointError, InvalidSpecError
 from synth.engine.model.dual_ar import DualAR
+from synth.engine.prompt import Tokenizer
+from workers.local.doctor_engine import PUBLISHED_CODEC, PUBLISHED_LM
 
 CPU = torch.device("cpu")
 
@@ -65,19 +75,15 @@ def test_speech_goes_on_to_its_limit_whatever_is_drawn(seed: int) -> None:
         spoken = engine.render(RenderSpec("On and on.", None, sampling))
     finally:
         engine.close()
-
-    assert spoken.finish_reason is FinishReason.FRAME_LIMIT
-    assert spoken.codes.shape[1] == 60
+    assert (spoken.finish_reason, spoken.codes.shape[1]) == (FinishReason.FRAME_LIMIT, 60)
 
 
 def test_a_whole_folder_is_used_again_and_half_a_one_is_made_anew(tmp_path: Path) -> None:
     folder = write_preset_checkpoint("tiny", tmp_path / "tiny")
     weights = folder / "model.safetensors"
     content, written = weights.read_bytes(), weights.stat().st_mtime_ns
-
     write_preset_checkpoint("tiny", folder)
     assert weights.stat().st_mtime_ns == written
-
     weights.write_bytes(content[:1000])
     (folder / "preset.json").write_text("{}", encoding="utf-8")  # as a stop half-way leaves it
     write_preset_checkpoint("tiny", folder)
@@ -100,8 +106,11 @@ def test_what_cannot_be_had_is_refused_in_words(
         presets.preset_dual_ar(preset("full"), device=CPU, dtype="float32")
 
 
-def test_full_is_the_published_shape() -> None:
+def test_full_is_the_published_shape_that_doctor_plans_for() -> None:
     shape = preset("full")
+    assert shape.codec == PUBLISHED_CODEC
+    assert shape.config.text_config == PUBLISHED_LM.text_config
+    assert shape.config.audio_decoder_config == PUBLISHED_LM.audio_decoder_config
     with torch.device("meta"):
         model = DualAR(shape.config, special_ids(shape))
         halves = CodecEncoder(shape.codec), CodecDecoder(shape.codec)
@@ -121,9 +130,52 @@ def test_a_codec_of_random_weights_gives_sound_below_full_scale(name: str) -> No
     decoder = codec_half(CodecDecoder, shape, device=CPU, dtype=torch.float32, seed=0)
     size = shape.codec.residual_codebook_size
     codes = torch.randint(size, (10, 8), generator=torch.Generator().manual_seed(0))
-
     (samples,) = decoder.decode([codes])
-
     assert samples.isfinite().all()
     assert 0.02 < samples.std() < 0.5
     assert samples.abs().max() < 1.0
+
+
+TEXTS = (
+    "",
+    "A plain sentence, with a comma.",
+    "ÄÖÜ ß é — “quoted”, 漢字 und 😀\n\ttabs\x00\x7f\xad",
+    "<|im_start|>user\nhi<|im_end|>\n<|voice|>",
+    "<|semantic:1|><|semantic:10|><|semantic:255|> <|semantic:9999|> <|im_end|",
+    "<<|im_end|>><|im_<|im_end|>end|>",
+)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_text_has_the_ids_that_the_library_gives_it(text: str) -> None:
+    own, library = ByteTokenizer(preset("tiny")), make_tokenizer(preset("tiny"))
+    ids = own.encode(text, add_special_tokens=False).ids
+    assert ids == library.encode(text, add_special_tokens=False).ids
+    assert own.decode(ids, skip_special_tokens=False) == text
+    assert own.decode(ids, skip_special_tokens=True) == library.decode(ids)
+
+
+@pytest.mark.parametrize("name", ["tiny", "mid"])
+def test_the_vocabulary_is_that_of_the_file(name: str) -> None:
+    own, library = ByteTokenizer(preset(name)), make_tokenizer(preset(name))
+
+    assert own.get_vocab(with_added_tokens=True) == library.get_vocab(with_added_tokens=True)
+    added, expected = (
+        {token_id: token.content for token_id, token in each.get_added_tokens_decoder().items()}
+        for each in (own, library)
+    )
+    assert added == expected
+    assert own.token_to_id("<|im_end|>") == library.token_to_id("<|im_end|>")
+    assert own.token_to_id("no token") is None
+    assert Tokenizer(own).special == Tokenizer(library).special
+
+
+def test_half_a_surrogate_pair_is_refused_and_a_preset_needs_no_library(
+    golden: GoldenFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InvalidSpecError, match="surrogate"):
+        Tokenizer(ByteTokenizer(preset("tiny"))).encode_user_text("a\ud800b")
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    assert preset_models("tiny", device="cpu").tokenizer.encode("ab") != []
+    with pytest.raises(CheckpointError, match="package tokenizers, which cannot be imported"):
+        Tokenizer.from_checkpoint(golden.checkpoint)

@@ -1,10 +1,12 @@
-"""A measured batch does whole, distinct, repeatable work."""
+"""A measured batch and the plain loop do whole, distinct, repeatable work: the same work."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
+from lab.bench.baseline import BaselineLoop, sample
+from lab.bench.preset_weights import lm_weights, special_ids
 from lab.bench.presets import preset, preset_dual_ar
 from lab.bench.report import BenchFailedError
 from lab.bench.stepping import (
@@ -14,7 +16,12 @@ from lab.bench.stepping import (
     prompt_positions,
     random_prompt,
 )
+from lab.golden.noise import CounterNoise
+from synth.contract import Sampling
+from synth.engine.model.decode import decode_step
+from synth.engine.model.decode_state import DecodeState
 from synth.engine.model.dual_ar import DualAR
+from synth.engine.model.prefill import SlotStart, start_slots
 
 
 @pytest.fixture(scope="module")
@@ -23,31 +30,21 @@ def model() -> DualAR:
 
 
 def test_every_window_makes_the_same_frames_of_every_stream(model: DualAR) -> None:
-    batch = DecodeBatch(model, batch=3, context=50, frames=8, seed=0)
-
-    made = []
+    batch, made = DecodeBatch(model, batch=3, context=50, frames=8, seed=0), []
     for _ in range(2):
         batch.rewind()
+        # The mean of the positions attended to is the context.
+        assert batch.state.position.tolist() == [prompt_positions(50, 8)] * 3 == [46] * 3
         assert batch.decode() == 3 * 8
+        assert batch.state.position.tolist() == [54] * 3
         made.append(batch.state.columns.clone())
 
     assert torch.equal(made[0], made[1])
     assert len({tuple(column) for column in made[0].tolist()}) == 3  # distinct streams
 
 
-def test_the_mean_of_the_positions_attended_to_is_the_context(model: DualAR) -> None:
-    batch = DecodeBatch(model, batch=2, context=50, frames=8, seed=0)
-    begun = batch.state.position.clone()
-
-    batch.decode()
-
-    assert begun.tolist() == [prompt_positions(50, 8)] * 2 == [46, 46]
-    assert batch.state.position.tolist() == [54, 54]
-
-
 def test_streams_with_a_shared_beginning_are_distinct_behind_it(model: DualAR) -> None:
     batch = DecodeBatch(model, batch=3, context=50, frames=8, seed=0, shared=40)
-
     keys = batch.state.cache.keys[:, :, :, :46]
     assert torch.equal(keys[:, 0, :, :40], keys[:, 2, :, :40])
     assert not torch.equal(keys[:, 0, :, 40:], keys[:, 2, :, 40:])
@@ -73,7 +70,6 @@ def test_a_cached_voice_gives_the_first_frame_of_the_whole_prompt(model: DualAR)
             prompt.prepare()
             prompt.run()
         frames.append(prompt.state.columns.tolist())
-
     assert frames[0] == frames[1]
 
 
@@ -94,9 +90,42 @@ def test_a_model_agrees_with_itself_and_less_with_fewer_bits() -> None:
     assert 1e-4 < of_half.logits_error < 0.05
     assert 1e-3 < of_eight.logits_error < 0.2
     assert 0.5 < of_eight.top1_agreement <= 1
+    other = preset_dual_ar(shape, device=CPU, dtype="float32", seed=1)
+    assert measure_agreement(exact, other, frames=3, seed=0).logits_error > 0.5
 
 
-def test_other_weights_do_not_agree() -> None:
+FRAMES = 24
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_greedy_frames_equal_the_engines_on_the_same_weights_again_and_again(seed: int) -> None:
     shape = preset("tiny")
-    one, other = (preset_dual_ar(shape, device=CPU, dtype="float32", seed=seed) for seed in (0, 1))
-    assert measure_agreement(one, other, frames=3, seed=0).logits_error > 0.5
+    weights = dict(lm_weights(shape, device=CPU, dtype=torch.float32, seed=seed))
+    model = preset_dual_ar(shape, device=CPU, dtype="float32", seed=seed, weights=dict(weights))
+    prompt, sampling = random_prompt(model, 40, seed=seed), Sampling(top_k=1, max_frames=FRAMES)
+
+    positions, noise = 40 + FRAMES, CounterNoise()
+    state = DecodeState.allocate(model, num_slots=1, max_positions=positions, noise=noise)
+    state.assign(0, sampling, prompt_positions=40)
+    ours = [start_slots(model, state, [SlotStart(0, prompt)]).columns[0]]
+    ours += [decode_step(model, state).columns[0] for _ in range(FRAMES - 1)]
+    loop = BaselineLoop(shape.config, special_ids(shape), weights)
+    first = loop.prefill(prompt, sampling)
+    for _ in range(2):
+        plain = [first, *(loop.step(sampling) for _ in range(FRAMES - 1))]
+        assert torch.stack(plain).tolist() == torch.stack(ours).tolist()
+        assert len({tuple(frame.tolist()) for frame in plain}) > FRAMES // 2  # no constant answer
+        loop.rewind(40)
+        loop._column = first  # the frame that was drawn behind the prompt
+
+
+def test_draws_follow_the_probabilities_and_the_candidate_that_crosses_top_p_is_cut() -> None:
+    torch.manual_seed(0)
+    logits = torch.tensor([0.2, 0.5, 0.1, 0.2 + 1e-4]).log()
+    cases = ((0.75, 4, {1, 3}), (0.3, 4, {1}), (1.0, 2, {1, 3}), (1.0, 3, {0, 1, 3}))
+    for top_p, top_k, kept in cases:
+        assert {int(sample(logits, 1.0, top_p, top_k)) for _ in range(300)} == kept
+    counts, shares = torch.zeros(3), torch.tensor([0.7, 0.2, 0.1])
+    for _ in range(3000):
+        counts[sample(shares.log(), 1.0, 1.0, 3)] += 1
+    assert torch.allclose(counts / 3000, shares, atol=0.04)

@@ -1,4 +1,4 @@
-"""Test lab.golden.generate: batches, product behaviour against the reference's quirks."""
+"""Test lab.golden.generate: batches, and what this engine does that the reference does not."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ import torch
 from torch import Tensor
 
 from lab.golden.case import GoldenFolder
-from lab.golden.generate import CodeRequest, Generation, generate_codes, generate_text
+from lab.golden.generate import (
+    CodeRequest,
+    Generation,
+    generate_codes,
+    generate_text,
+    group_turns_into_batches,
+    split_into_batches,
+    split_text_by_speaker,
+)
 from lab.golden.models import Loaded
 from synth.contract import FinishReason, Sampling
-from synth.engine.errors import InvalidSpecError, NonFiniteLogitsError, PromptTooLongError
-from synth.engine.loading.weights import load_dual_ar
-from synth.engine.model.config import PRODUCT, REFERENCE
-from synth.engine.model.dual_ar import DualAR
+from synth.engine.errors import InvalidSpecError, PromptTooLongError
 from synth.engine.prompt import VoicePrompt
 
 GREEDY = Sampling(top_k=1, temperature=1.0, max_frames=64)
@@ -29,18 +34,13 @@ def greedy(golden: GoldenFolder) -> dict[str, Tensor]:
     return golden.tensors("greedy")
 
 
-def test_a_mixed_batch_gives_each_requests_own_greedy_codes(
+def test_a_mixed_batch_gives_each_requests_own_codes(
     loaded: Loaded, greedy: dict[str, Tensor]
 ) -> None:
     requests = [CodeRequest(greedy[f"{case}.prompt"], GREEDY) for case in CASES]
-    batch = generate_codes(loaded.model, requests)
-    for case, found in zip(CASES, batch, strict=True):
+    for case, found in zip(CASES, generate_codes(loaded.model, requests), strict=True):
         assert torch.equal(found.columns, greedy[f"{case}.frames"])
 
-
-def test_a_mixed_batch_gives_each_requests_own_drawn_codes(
-    loaded: Loaded, greedy: dict[str, Tensor]
-) -> None:
     samplings = [
         Sampling(seed=1, max_frames=16),
         Sampling(seed=2**62, temperature=1.3, top_p=1.0, top_k=64, max_frames=9),
@@ -93,14 +93,14 @@ def test_the_last_good_frame_is_kept_when_the_limit_ends_the_run(
 ) -> None:
     prompt, limited = greedy["no_voice.prompt"], replace(GREEDY, max_frames=5)
     product = one(loaded, prompt, limited)
-    reference = one(loaded, prompt, limited, compat=REFERENCE)
+    reference = one(loaded, prompt, limited, like_reference=True)
     assert product.codes.shape[1] == 5
     assert product.finish_reason is FinishReason.FRAME_LIMIT
     assert torch.equal(reference.codes, product.codes[:, :4])
     single = replace(GREEDY, max_frames=1)  # is a result for the product
     assert one(loaded, prompt, single).codes.shape[1] == 1
     with pytest.raises(InvalidSpecError):
-        one(loaded, prompt, single, compat=REFERENCE)
+        one(loaded, prompt, single, like_reference=True)
 
 
 def test_an_end_in_the_first_frame_and_a_full_context_are_named(
@@ -113,32 +113,6 @@ def test_an_end_in_the_first_frame_and_a_full_context_are_named(
     full = one(loaded, prompt, GREEDY, max_seq_len=prompt.shape[1] + 6)
     assert full.finish_reason is FinishReason.CONTEXT_FULL
     assert full.codes.shape[1] == 6
-
-
-@pytest.fixture
-def poisoned(golden: GoldenFolder) -> DualAR:
-    """A model whose logits are NaN as soon as code 0 of codebook 1 is heard."""
-    model, _ = load_dual_ar(golden.checkpoint, dtype=torch.float32)
-    model.slow.codebook_embeddings.weight[0] = float("nan")
-    return model
-
-
-def test_one_poisoned_request_fails_alone(
-    loaded: Loaded, poisoned: DualAR, greedy: dict[str, Tensor]
-) -> None:
-    columns = torch.zeros(11, 3, dtype=torch.int64)
-    columns[0] = loaded.tokenizer.special.semantic_begin
-    bad = torch.cat([greedy["no_voice.prompt"], columns], dim=1)
-    good = CodeRequest(greedy["no_voice.prompt"], replace(GREEDY, max_frames=3))
-    expected = generate_codes(loaded.model, [good])[0]
-
-    failed, fine = generate_codes(poisoned, [CodeRequest(bad, GREEDY), good])
-
-    assert failed.finish_reason is None
-    assert failed.codes.shape[1] == 0
-    with pytest.raises(NonFiniteLogitsError):
-        failed.raise_if_failed()
-    assert torch.equal(fine.columns, expected.columns)
 
 
 def test_every_batch_of_a_text_is_spoken_and_heard_by_the_next(loaded: Loaded) -> None:
@@ -192,6 +166,26 @@ def test_a_bfloat16_model_generates_codes_in_range_and_the_same_twice(
     }
 
 
-def test_without_quirks_is_the_default() -> None:
-    assert not any(getattr(PRODUCT, name) for name in PRODUCT.__slots__)
-    assert all(getattr(REFERENCE, name) for name in REFERENCE.__slots__)
+TAGGED = "  Once upon a time. <|speaker:1|> Yes. <|speaker:0|>No."
+
+
+@pytest.mark.parametrize(
+    ("text", "drops", "turns"),
+    [
+        (TAGGED, False, ["Once upon a time.", "<|speaker:1|> Yes.", "<|speaker:0|>No."]),
+        (TAGGED, True, ["<|speaker:1|> Yes.", "<|speaker:0|>No."]),
+        (" \n<|speaker:0|>Hi.", False, ["<|speaker:0|>Hi."]),  # white space is no turn
+        ("<|speaker:٣|>a<|speaker:1|>b", False, ["<|speaker:٣|>a", "<|speaker:1|>b"]),
+    ],
+)
+def test_a_text_is_cut_at_its_tags(text: str, drops: bool, turns: list[str]) -> None:
+    assert split_text_by_speaker(text, drop_leading_text=drops) == turns
+
+
+def test_turns_are_grouped_and_no_text_is_lost_between_batches() -> None:
+    text = TAGGED + "<|speaker:2|>" + "long " * 40
+    batches = split_into_batches(text, chunk_bytes=30)
+    assert "".join(batches).replace("\n", "").replace(" ", "") == text.replace(" ", "")
+    assert split_into_batches("x" * 5000, chunk_bytes=10) == ["x" * 5000]  # untagged: one batch
+    # A turn above the limit goes alone.
+    assert group_turns_into_batches(["aaaa", "bb", "c"], max_bytes=3) == ["aaaa", "bb\nc"]

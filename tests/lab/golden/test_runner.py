@@ -1,18 +1,22 @@
-"""Test lab.golden.runner: every vector passes, and nothing unknown passes unseen."""
+"""Test the runner and its command: every vector passes, nothing unknown passes unseen."""
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from django.core.management import call_command
 from safetensors.torch import load_file, save_file
 
 from lab.golden import checkpoint_checks, forward_checks, generation_checks, text_checks
 from lab.golden.case import CaseResult, Check, GoldenFolder, GoldenFolderError
 from lab.golden.runner import PATHS, UnknownPathError, render_table, run_golden
+from tests.synth.engine.conftest import GOLDEN
+from ttsweb.commands.base import CommandError
 
 _LM_CHECKS: dict[str, Check] = (
     text_checks.CHECKS | forward_checks.CHECKS | generation_checks.CHECKS | checkpoint_checks.CHECKS
@@ -32,7 +36,9 @@ def damaged_results(
 ) -> list[CaseResult]:
     """The results of a folder with one damage in each of several files."""
     root = tmp_path_factory.mktemp("damaged") / "golden"
-    shutil.copytree(golden.root, root)
+    # Without the codec's vectors, which take the time and are not looked at here.
+    codec = shutil.ignore_patterns("codec_*s", "voices*", "wav*", "resample*", "end_to_end*")
+    shutil.copytree(golden.root, root, ignore=codec)
     vectors = root / "vectors"
     (vectors / "novel.safetensors").write_bytes(b"")
     (vectors / "novel_inputs").mkdir()
@@ -101,7 +107,7 @@ def test_a_path_runs_its_own_checks_only_and_leaves_other_files_alone(
     root = tmp_path / "golden"
     (root / "vectors").mkdir(parents=True)
     (root / "tiny-s2").symlink_to(golden.checkpoint)
-    for name in ("codec_long.safetensors", "text.json"):
+    for name in ("end_to_end.safetensors", "text.json"):
         shutil.copy(golden.vectors / name, root / "vectors" / name)
     results: list[CaseResult] = []
 
@@ -110,8 +116,8 @@ def test_a_path_runs_its_own_checks_only_and_leaves_other_files_alone(
     named = {name for module in PATHS["streamed"] for name in module.CHECKS}
     missing = {result.file for result in results if result.found == "missing"}
     assert {result.file for result in results} == named
-    assert missing == named - {"codec_long.safetensors"}
-    assert all(result.passed for result in results if result.file == "codec_long.safetensors")
+    assert missing == named - {"end_to_end.safetensors"}
+    assert all(result.passed for result in results if result.file == "end_to_end.safetensors")
 
 
 def test_a_folder_without_vectors_and_an_unknown_path_are_refused(
@@ -128,10 +134,54 @@ def test_the_table_has_a_line_for_each_result_and_its_verdict() -> None:
         CaseResult("a.json", "one", "x", "equal", True),
         CaseResult("a.json", "two", "x", "y" * 500, False),
     ]
-
     lines = render_table(results).splitlines()
-
     assert len(lines) == 3
     assert lines[1].endswith("pass")
     assert lines[2].endswith("FAIL")
     assert len(lines[2]) < 200
+
+
+@pytest.fixture
+def small_folder(tmp_path: Path) -> Path:
+    """A golden folder of which only the text vectors are left, so that it fails quickly."""
+    root = tmp_path / "golden"
+    shutil.copytree(GOLDEN / "tiny-s2", root / "tiny-s2")
+    (root / "vectors").mkdir()
+    shutil.copyfile(GOLDEN / "vectors" / "text.json", root / "vectors" / "text.json")
+    return root
+
+
+def verify(folder: Path, *arguments: str) -> str:
+    """Return what the command prints, which ends in exit code 1."""
+    out = io.StringIO()
+    with pytest.raises(SystemExit) as caught:
+        call_command("verify-golden", str(folder), *arguments, stdout=out)
+    assert caught.value.code == 1
+    return out.getvalue()
+
+
+def test_a_miss_is_counted_in_the_last_line_and_json_holds_every_case(small_folder: Path) -> None:
+    lines = verify(small_folder).splitlines()
+    num_failed = sum(line.endswith("FAIL") for line in lines)
+    assert lines[-1] == f"{len(lines) - 2} cases, {num_failed} failed"
+    assert any("text.json" in line and line.endswith("pass") for line in lines)
+    assert any("rope.safetensors" in line and "missing" in line for line in lines)
+    content = json.loads(verify(small_folder, "--json"))
+    assert (content["cases"], content["failed"]) == (len(content["results"]), num_failed)
+    assert content["path"] == "plain"
+    assert set(content["results"][0]) == {"file", "case", "expected", "found", "passed"}
+
+
+def test_the_path_chosen_is_the_one_that_runs_and_others_end_in_exit_code_2(
+    small_folder: Path, tmp_path: Path
+) -> None:
+    printed = verify(small_folder, "--path", "streamed")
+    assert "codec_decode.safetensors" in printed
+    assert "rope.safetensors" not in printed
+    for arguments, words in (
+        ([str(tmp_path)], "vectors"),
+        ([str(small_folder), "--path", "sideways"], "streamed"),
+    ):
+        with pytest.raises(CommandError, match=words) as caught:
+            call_command("verify-golden", *arguments)
+        assert caught.value.returncode == 2

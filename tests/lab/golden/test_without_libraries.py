@@ -13,8 +13,7 @@ import torch
 from lab.golden.case import GoldenFolder, GoldenFolderError, read_wav
 from lab.golden.models import NoTokenizerError, VocabularyFile, read_vocabulary
 from synth.engine.prompt import Tokenizer
-
-GOLDEN = Path(__file__).resolve().parents[2] / "data" / "golden"
+from tests.synth.engine.conftest import GOLDEN
 
 
 @pytest.fixture
@@ -28,7 +27,6 @@ def test_the_ids_are_the_librarys_and_no_text_is_encoded() -> None:
     checkpoint = GoldenFolder(GOLDEN).checkpoint
     library = Tokenizer.from_checkpoint(checkpoint)
     own = Tokenizer(VocabularyFile(checkpoint / "tokenizer.json"))
-
     assert own.special == library.special
     assert own.id_of("<|voice|>") == library.id_of("<|voice|>")
     with pytest.raises(NoTokenizerError, match="not installed"):
@@ -52,10 +50,8 @@ def test_a_wav_has_the_same_samples_without_the_library(
 ) -> None:
     path = GOLDEN / "vectors" / f"{name}.wav"
     expected, rate = read_wav(path)
-
     request.getfixturevalue("bare")
     found, found_rate = read_wav(path)
-
     assert torch.equal(found, expected)
     assert found_rate == rate
 

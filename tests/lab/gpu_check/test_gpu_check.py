@@ -56,9 +56,9 @@ def test_steps_run_without_the_libraries_and_are_not_run_again(tmp_path: Path) -
     assert "golden-plain" not in second.stderr
 
 
+@pytest.mark.thorough
 def test_an_engine_renders_without_the_libraries(tmp_path: Path) -> None:
     done = _run(tmp_path, "--device", "cpu", "--part", "serving", "--only", "segments,cold")
-
     assert done.returncode == 0, done.stdout + done.stderr
     steps = _steps(tmp_path)
     assert steps["segments"]["status"] == "done"

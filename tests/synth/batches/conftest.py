@@ -13,6 +13,36 @@ from tests.factories import make_voice
 from voices.models import Voice
 
 Post = Callable[..., Any]
+Events = list[tuple[str, str, dict[str, Any]]]
+
+
+def events_of(text: str) -> Events:
+    """Return id, name and data of each event."""
+    found = []
+    for block in text.split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.split("\n") if ": " in line)
+        if "data" in fields:
+            found.append((fields.get("id", ""), fields["event"], json.loads(fields["data"])))
+    return found
+
+
+def short(events: Events) -> list[tuple[str, int | None, str | None]]:
+    """Return name, place and status of events."""
+    return [(name, data.get("index"), data.get("status")) for _, name, data in events]
+
+
+class Listener:
+    """Ask for the events of batches below a path as often as it is called; `answer` is the last."""
+
+    def __init__(self, client: APIClient, path: str) -> None:
+        self.client, self.path = client, path
+        self.answer: Any = None
+
+    def __call__(self, batch: Any, last_id: str | None = None, query: str = "") -> Events:
+        headers = {} if last_id is None else {"Last-Event-ID": last_id}
+        path = f"/api/v1/{self.path}/{batch.pk}/events{query}"
+        self.answer = self.client.get(path, headers=headers)
+        return events_of(self.answer.content.decode())
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from synth.models import Batch, RenderJob
-from tests.factories import make_batch, make_job, make_user
+from tests.factories import logged_in, make_batch, make_job, make_user, stored
 from voices.models import Voice
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -27,9 +27,13 @@ def boss(job_services: None) -> User:
 @pytest.fixture
 def browser(boss: User) -> Client:
     """The superuser's browser."""
-    client = Client()
-    client.force_login(boss)
-    return client
+    return logged_in(boss)
+
+
+def page(browser: Client, name: str, *arguments: object, query: str = "") -> str:
+    answer = browser.get(reverse(f"admin:synth_{name}", args=arguments) + query)
+    assert answer.status_code == 200
+    return answer.content.decode()
 
 
 def upload(browser: Client, voice: Voice | None, *lines: str, **fields: str) -> str:
@@ -47,21 +51,18 @@ def test_file_becomes_a_batch_of_the_user(browser: Client, boss: User, ada: Voic
     batch = Batch.objects.get()
     items = list(batch.items.order_by("item_index"))
     assert batch.owner == boss
-    assert [(item.custom_id, item.format) for item in items] == [
-        ("a", "mp3"),
-        ("item-00002", "mp3"),
-    ]
-    page = browser.get(reverse("admin:synth_textbatch_change", args=[batch.pk])).content.decode()
-    assert "2 queued" in page
-    assert reverse("admin:synth_renderjob_change", args=[items[0].pk]) in page
-    listed = browser.get(reverse("admin:synth_textbatch_changelist")).content.decode()
-    assert str(batch.pk)[:8] in listed
+    named = [(item.custom_id, item.format) for item in items]
+    assert named == [("a", "mp3"), ("item-00002", "mp3")]
+    shown = page(browser, "textbatch_change", batch.pk)
+    assert "2 queued" in shown
+    assert reverse("admin:synth_renderjob_change", args=[items[0].pk]) in shown
+    assert str(batch.pk)[:8] in page(browser, "textbatch_changelist")
 
 
 def test_bad_line_is_named_on_the_form_and_nothing_is_queued(browser: Client, ada: Voice) -> None:
-    page = upload(browser, ada, '{"text": "One."}', '{"custom_id": "<b>", "text": ""}')
-    assert "line 2 (custom_id &#x27;&lt;b&gt;&#x27;): text: The text is empty" in page
-    assert "1 of 2 items cannot be rendered" in page
+    shown = upload(browser, ada, '{"text": "One."}', '{"custom_id": "<b>", "text": ""}')
+    assert "line 2 (custom_id &#x27;&lt;b&gt;&#x27;): text: The text is empty" in shown
+    assert "1 of 2 items cannot be rendered" in shown
     assert not Batch.objects.exists() and not RenderJob.objects.exists()
 
 
@@ -82,22 +83,17 @@ def test_batch_is_cancelled_retried_and_deleted(browser: Client, boss: User) -> 
     chosen = {"_selected_action": str(batch.pk)}
 
     browser.post(path, {"action": "cancel_chosen", **chosen})
-    batch.refresh_from_db()
-    cancelled = batch.status
+    assert stored(batch, "status") == ("cancelled",)
     browser.post(path, {"action": "retry_chosen", **chosen})
-    batch.refresh_from_db()
-    again = batch.status
+    assert stored(batch, "status") == ("queued",)
     browser.post(path, {"action": "delete_selected", "post": "yes", **chosen})
-
-    assert (cancelled, again) == ("cancelled", "queued")
     assert not Batch.objects.exists() and not RenderJob.objects.exists()
 
 
 def test_zip_is_linked_once_it_is_there(browser: Client, boss: User) -> None:
     batch = make_batch(boss, RenderJob.Status.SUCCEEDED)
-    page = browser.get(reverse("admin:synth_textbatch_change", args=[batch.pk])).content.decode()
     url = reverse("batch-results", args=[batch.pk])
-    assert f'href="{url}"' in page
+    assert f'href="{url}"' in page(browser, "textbatch_change", batch.pk)
     assert browser.get(url).status_code == 200
 
 
@@ -106,28 +102,24 @@ def test_list_of_jobs_leaves_items_out_unless_their_batch_is_asked_for(
 ) -> None:
     batch, job = make_batch(boss), make_job(owner=boss)
     item = batch.items.get(item_index=0)
-    path = reverse("admin:synth_renderjob_changelist")
 
-    plain = browser.get(path).content.decode()
-    of_batch = browser.get(f"{path}?batch={batch.pk}").content.decode()
+    plain = page(browser, "renderjob_changelist")
+    of_batch = page(browser, "renderjob_changelist", query=f"?batch={batch.pk}")
 
     assert str(job.pk) in plain and str(item.pk) not in plain and str(batch.pk) not in plain
     assert str(item.pk) in of_batch and str(job.pk) not in of_batch
-    assert browser.get(f"{path}?batch=nonsense").status_code == 200
+    assert page(browser, "renderjob_changelist", query="?batch=nonsense")
 
 
 def test_staff_see_their_own_batches_with_the_rights_for_jobs(job_services: None) -> None:
     staff, other = make_user("staff", is_staff=True), make_user("other")
     own, foreign = make_batch(staff), make_batch(other)
-    client = Client()
-    client.force_login(staff)
-    path = reverse("admin:synth_textbatch_changelist")
+    client = logged_in(staff)
 
-    refused = client.get(path).status_code
+    assert client.get(reverse("admin:synth_textbatch_changelist")).status_code == 403
     staff.user_permissions.add(Permission.objects.get(codename="view_renderjob"))
-    page = client.get(path).content.decode()
+    shown = page(client, "textbatch_changelist")
     seen = client.get(reverse("admin:synth_textbatch_change", args=[foreign.pk])).status_code
 
-    assert refused == 403
-    assert str(own.pk)[:8] in page and str(foreign.pk)[:8] not in page
+    assert str(own.pk)[:8] in shown and str(foreign.pk)[:8] not in shown
     assert seen == 302  # to the index, with a message that there is none

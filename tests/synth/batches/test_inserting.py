@@ -11,7 +11,6 @@ from django.db import DataError, IntegrityError
 from synth.jobs.submit import columns_of, insert_rows
 from synth.models import Chapter, JobVoice, RenderJob
 from tests.factories import make_job
-from tests.synth.transitions.test_races import database  # noqa: F401  # found by its name
 
 MOMENT = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
 TEXTS = ["It's 100 % {new}, \\n and %s.", 'A "quote", a\nline; a \\ and a ☂.', "", "NULL"]
@@ -68,9 +67,7 @@ def test_columns_that_are_not_named_have_their_defaults_and_rows_keep_their_orde
     assert list(rows) == [(second.pk, 0, ""), (first.pk, 0, ""), (first.pk, 1, "")]
 
 
-def test_what_the_database_refuses_is_an_error_and_nothing_is_cut(
-    database: str,  # noqa: F811  # the fixture
-) -> None:
+def test_what_the_database_refuses_is_an_error_and_nothing_is_cut(database: str) -> None:
     job = make_job()
     version = job.voices.get().version_id
 

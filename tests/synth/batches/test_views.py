@@ -23,9 +23,9 @@ from synth.transitions.files import claimable_exports
 from synth.transitions.segments import fail_segment
 from tests.factories import (
     CODEC_FINGERPRINT,
-    claim_row,
     finish_export,
     finish_segment,
+    hold_row,
     make_take,
     make_voice,
 )
@@ -34,7 +34,7 @@ from voices.models import Voice
 
 pytestmark = pytest.mark.django_db(transaction=True)
 URL = "/api/v1/batches"
-BOM = b"\xef\xbb\xbf"
+NO_ITEMS: list[Any] = [[], {}, "a", None]
 
 
 def items_of(api: APIClient, batch: dict[str, Any]) -> list[dict[str, Any]]:
@@ -42,11 +42,11 @@ def items_of(api: APIClient, batch: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def finish_items(**failures: str) -> None:
-    """Render all that is queued; segments of the texts given fail."""
+def finish_items(bad: str = "") -> None:
+    """Render all that is queued; segments of a bad text fail."""
     for claim in claim_segments(worker="gpu", limit=100, codec_fingerprint=CODEC_FINGERPRINT):
         text = Segment.objects.get(pk=claim.pk).text
-        if text in failures.values():
+        if text == bad:
             fail_segment(claim, code="bad", message="It is bad.")
         else:
             finish_segment(claim, make_take())
@@ -55,28 +55,24 @@ def finish_items(**failures: str) -> None:
 def make_files() -> None:
     """Finish every export that waits, with an object of its own."""
     for export in claimable_exports():
-        claim = claim_row(Export, export.pk, worker="cpu")
-        assert claim is not None
+        claim = hold_row(Export, export.pk)
         key = default_storage.save(f"exports/{export.pk}", ContentFile(b"0123456789"))
         finish_export(claim, key=key, size_bytes=10, sha256="d" * 64, duration_seconds=1.0)
 
 
-def end_batch(**failures: str) -> None:
+def end_batch(bad: str = "") -> None:
     """Render all that is queued, make the items' files, and the zip of them."""
-    finish_items(**failures)
+    finish_items(bad)
     make_files()
     make_files()
 
 
 def test_items_become_jobs_with_their_names_and_options(post: Post, api: APIClient) -> None:
-    answer = post(
-        [{"custom_id": "one", "text": "First.", "format": "mp3", "seed": 7}, {"text": "Second."}],
-        defaults={"voice": "Ada", "format": "flac"},
-    )
+    items = [{"custom_id": "one", "text": "First.", "format": "mp3", "seed": 7}, "Second."]
+    answer = post(items, defaults={"voice": "Ada", "format": "flac"})
 
-    assert answer.status_code == 202
-    assert answer["Location"] == f"{URL}/{answer.json()['id']}"
     batch = answer.json()
+    assert (answer.status_code, answer["Location"]) == (202, f"{URL}/{batch['id']}")
     first, second = items_of(api, batch)
     assert (batch["status"], batch["items_total"], batch["counts"]["queued"]) == ("queued", 2, 2)
     assert batch["priority"] == "bulk"
@@ -87,26 +83,20 @@ def test_items_become_jobs_with_their_names_and_options(post: Post, api: APIClie
     assert Segment.objects.count() == 2
 
 
-@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
-@pytest.mark.parametrize("media_type", ["application/x-ndjson", "application/jsonl"])
 def test_lines_may_have_a_byte_order_mark_blanks_and_carriage_returns(
-    api: APIClient, ada: Voice, end: bytes, media_type: str
+    api: APIClient, ada: Voice
 ) -> None:
-    lines = [
-        BOM + b'{"text": "First.", "voice": "Ada"}',
-        b"",
-        b"  ",
-        b'{"text": "B.", "voice": "Ada"}',
-    ]
-    answer = api.post(URL, end.join(lines), content_type=media_type)
-    assert answer.status_code == 202
-    assert [item["text_start"] for item in items_of(api, answer.json())] == ["First.", "B."]
+    first, second = b'{"text": "First.", "voice": "Ada"}', b'{"text": "B.", "voice": "Ada"}'
+    for end, kind in ((b"\n", "x-ndjson"), (b"\r\n", "x-ndjson"), (b"\r\n", "jsonl")):
+        body = end.join([b"\xef\xbb\xbf" + first, b"", b"  ", second])
+        answer = api.post(URL, body, content_type=f"application/{kind}")
+        assert answer.status_code == 202
+        assert [item["text_start"] for item in items_of(api, answer.json())] == ["First.", "B."]
 
 
 def test_file_may_be_uploaded_with_options_as_fields(api: APIClient, ada: Voice) -> None:
-    file = SimpleUploadedFile("texts.jsonl", b'{"custom_id": "a", "text": "Hello."}\n')
     fields = {
-        "file": file,
+        "file": SimpleUploadedFile("texts.jsonl", b'{"custom_id": "a", "text": "Hello."}\n'),
         "defaults": json.dumps({"voice": "Ada", "format": "opus"}),
         "priority": "interactive",
         "retention": "3600",
@@ -148,91 +138,80 @@ BAD_LINES = [
 ]
 
 
-@pytest.mark.parametrize(("line", "code"), BAD_LINES)
-def test_bad_line_is_named_or_skipped_as_a_failed_item(
-    post_lines: Post, api: APIClient, line: bytes, code: str
-) -> None:
-    lines = [{"custom_id": "first", "text": "Good."}, line, {"text": "Good too."}]
+def test_bad_lines_are_named_or_skipped_as_failed_items(post_lines: Post, api: APIClient) -> None:
+    lines = [{"custom_id": "first", "text": "Good."}, *(line for line, _ in BAD_LINES)]
+    codes = [code for _, code in BAD_LINES]
+    places = range(1, len(lines))
     answer = post_lines(lines)
 
     problem = answer.json()
     assert (answer.status_code, problem["code"]) == (400, "batch_items_invalid"), problem
-    assert [(one["line"], one["index"], one["code"]) for one in problem["errors"]] == [(2, 1, code)]
+    assert [one["code"] for one in problem["errors"]] == codes
+    assert [(one["line"], one["index"]) for one in problem["errors"]] == [
+        (n + 1, n) for n in places
+    ]
     assert "line 2" in problem["detail"]
-    assert "1 of 3 items" in problem["detail"]
+    assert f"{len(codes)} of {len(lines)} items" in problem["detail"]
     assert not Batch.objects.exists() and not RenderJob.objects.exists()
-    answer = post_lines(lines, on_error="skip")
+    answer = post_lines([*lines, {"text": "Good too."}], on_error="skip")
     assert answer.status_code == 202, answer.content
-    found = items_of(api, answer.json())
-    assert [item["status"] for item in found] == ["queued", "failed", "queued"]
-    assert found[1]["error_code"] == code
-    assert "ine 2" in found[1]["error_message"]
-    assert len({item["custom_id"] for item in found}) == 3
+    items = api.get(f"{URL}/{answer.json()['id']}/items?limit=100").json()["results"]
+    assert [item["status"] for item in items] == ["queued", *["failed"] * len(codes), "queued"]
+    assert [item["error_code"] for item in items[1:-1]] == codes
+    assert all(f"ine {n + 1}" in items[n]["error_message"] for n in places)
+    assert len({item["custom_id"] for item in items}) == len(lines) + 1
 
 
-def test_blank_lines_count_as_lines_but_not_as_items(post_lines: Post) -> None:
+def test_a_hundred_errors_are_listed_and_all_bad_items_are_counted(
+    post: Post, post_lines: Post
+) -> None:
+    answer = post([{"text": ""}] * 150 + ["Good."])
+    problem = answer.json()
+    assert (answer.status_code, len(problem["errors"])) == (400, 100)
+    assert "150 of 151 items" in problem["detail"]
+    assert problem["errors"][99]["attr"] == "items.99.text"
     answer = post_lines([b"", {"text": "Good."}, b"", {"custom_id": "b", "text": ""}])
-    [error] = answer.json()["errors"]
+    [error] = answer.json()["errors"]  # blank lines count as lines but not as items
     assert (error["line"], error["index"], error["custom_id"]) == (4, 1, "b")
 
 
-def test_a_hundred_errors_are_listed_and_all_bad_items_are_counted(post: Post) -> None:
-    answer = post([{"text": ""}] * 150 + ["Good."])
-    problem = answer.json()
-    assert answer.status_code == 400
-    assert len(problem["errors"]) == 100
-    assert "150 of 151 items" in problem["detail"]
-    assert problem["errors"][99]["attr"] == "items.99.text"
-
-
-def test_item_too_many_is_refused_in_every_form(
+def test_items_too_many_and_texts_too_long_together_are_refused(
     post: Post, post_lines: Post, settings: Settings
 ) -> None:
-    settings.MAX_BATCH_ITEMS = 3
+    settings.MAX_BATCH_ITEMS, settings.MAX_BATCH_CHARS = 3, 20
     texts = [{"text": "Hello."}] * 4
 
     for answer in (post(texts), post_lines(texts)):
         assert (answer.status_code, answer.json()["code"]) == (413, "batch_too_many_items")
         assert "3 are allowed" in answer.json()["detail"]
+    answer = post(["Ten chars.", "Ten chars.", "No."])
+    assert (answer.status_code, answer.json()["code"]) == (413, "batch_too_long")
+    assert "item 2" in answer.json()["detail"]
     assert not Batch.objects.exists() and not RenderJob.objects.exists()
     assert post(texts[:3]).status_code == 202
 
 
-def test_texts_too_long_together_are_refused(post: Post, settings: Settings) -> None:
-    settings.MAX_BATCH_CHARS = 20
-    answer = post(["Ten chars.", "Ten chars.", "No."])
-    assert (answer.status_code, answer.json()["code"]) == (413, "batch_too_long")
-    assert "item 2" in answer.json()["detail"]
-
-
-@pytest.mark.parametrize(
-    ("body", "attr"),
-    [
-        ({}, "items"),
-        ({"items": []}, "items"),
-        ({"items": {}}, "items"),
-        ({"items": "a"}, "items"),
-        ({"items": None}, "items"),
-        ({"items": [{"text": "a"}], "on_error": "stop"}, "on_error"),
-        ({"items": [{"text": "a"}], "on_error": 1}, "on_error"),
-        ({"items": [{"text": "a"}], "defaults": []}, "defaults"),
-        ({"items": [{"text": "a"}], "defaults": {"text": "a"}}, "defaults.text"),
-        ({"items": [{"text": "a"}], "defaults": {"format": "exe"}}, "defaults.format"),
-        ({"items": [{"text": "a"}], "defaults": {"seed": "a"}}, "defaults.seed"),
-        ({"items": [{"text": "a"}], "priority": 1}, "priority"),
-        ({"items": [{"text": "a"}], "webhook": "ftp://example.org"}, "webhook"),
-        ({"items": [{"text": "a"}], "webhook": "http://127.0.0.1/x"}, "webhook"),
-        ({"items": [{"text": "a"}], "deadline": "2020-01-01T00:00:00Z"}, "deadline"),
-        ({"items": [{"text": "a"}], "retention": -1}, "retention"),
-        ({"items": [{"text": "a"}], "unknown": 1}, "unknown"),
-    ],
-)
-def test_field_of_the_batch_that_is_wrong_is_named(
-    api: APIClient, ada: Voice, body: dict[str, Any], attr: str
-) -> None:
-    answer = api.post(URL, body, format="json")
-    assert answer.status_code == 400, answer.content
-    assert attr in [error["attr"] for error in answer.json()["errors"]]
+def test_field_of_the_batch_that_is_wrong_is_named(api: APIClient, ada: Voice) -> None:
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        ("on_error", {"on_error": "stop"}),
+        ("on_error", {"on_error": 1}),
+        ("defaults", {"defaults": []}),
+        ("defaults.text", {"defaults": {"text": "a"}}),
+        ("defaults.format", {"defaults": {"format": "exe"}}),
+        ("defaults.seed", {"defaults": {"seed": "a"}}),
+        ("priority", {"priority": 1}),
+        ("webhook", {"webhook": "ftp://example.org"}),
+        ("webhook", {"webhook": "http://127.0.0.1/x"}),
+        ("deadline", {"deadline": "2020-01-01T00:00:00Z"}),
+        ("retention", {"retention": -1}),
+        ("unknown", {"unknown": 1}),
+        *(("items", {"items": no_items}) for no_items in NO_ITEMS),
+    ]
+    bodies = [(attr, {"items": [{"text": "a"}], **fields}) for attr, fields in wrong]
+    for attr, body in [*bodies, ("items", {})]:
+        answer = api.post(URL, body, format="json")
+        assert answer.status_code == 400, body
+        assert attr in [error["attr"] for error in answer.json()["errors"]], body
     assert not Batch.objects.exists() and not RenderJob.objects.exists()
 
 
@@ -293,7 +272,7 @@ def test_batch_tells_counts_and_ends_partial_with_a_failed_item(post: Post, api:
     assert api.get(path, headers={"If-None-Match": tag}).status_code == 304
     assert api.get(f"{path}/results").json()["code"] == "batch_not_finished"
 
-    finish_items(bad="Two.")
+    finish_items("Two.")
     running = api.get(path).json()
     make_files()
     zipping = api.get(path).json()
@@ -315,7 +294,7 @@ def test_batch_tells_counts_and_ends_partial_with_a_failed_item(post: Post, api:
 def test_items_can_be_filtered_and_paged(post: Post, api: APIClient) -> None:
     batch = post(["One.", {"custom_id": "b", "text": "Two."}, "Three."]).json()
     path = f"{URL}/{batch['id']}/items"
-    finish_items(bad="Three.")
+    finish_items("Three.")
 
     page = api.get(f"{path}?limit=2").json()
     rest = api.get(page["next"]).json()
@@ -329,9 +308,7 @@ def test_items_can_be_filtered_and_paged(post: Post, api: APIClient) -> None:
     assert api.get(f"{path}?custom_id=%00").status_code == 400
 
 
-def test_items_with_like_options_have_them_and_others_have_their_own(
-    post: Post, api: APIClient
-) -> None:
+def test_items_with_like_options_have_them_and_others_have_their_own(post: Post) -> None:
     items: list[Any] = [
         {"text": "One.", "speed": 1.5},
         {"text": "Two."},
@@ -345,12 +322,8 @@ def test_items_with_like_options_have_them_and_others_have_their_own(
     batch = post(items, on_error="skip").json()
 
     rows = RenderJob.objects.filter(batch=batch["id"]).order_by("item_index")
-    assert [(row.text, row.speed) for row in rows[:4]] == [
-        ("One.", 1.5),
-        ("Two.", 1.0),
-        ("Three.", 1.5),
-        ("Four.", 1.0),
-    ]
+    speeds = {"One.": 1.5, "Two.": 1.0, "Three.": 1.5, "Four.": 1.0}
+    assert {row.text: row.speed for row in rows[:4]} == speeds
     assert [row.custom_id for row in rows[1:3]] == ["item-00002", "three"]
     assert [row.status for row in rows] == ["queued"] * 4 + ["failed"] * 3
     assert [row.error_code for row in rows[4:]] == ["invalid", "invalid", "required"]
@@ -398,7 +371,7 @@ def test_cancelled_batch_ends_and_can_be_retried(post: Post, api: APIClient) -> 
 def test_retry_keeps_what_is_whole_and_makes_a_new_zip(post: Post, api: APIClient) -> None:
     batch = post(["One.", "Two."]).json()
     path = f"{URL}/{batch['id']}"
-    end_batch(bad="Two.")
+    end_batch("Two.")
     old = Export.objects.get(format="zip").pk
     answer = api.post(f"{path}/retry")
     assert answer.json()["counts"] | {"queued": 1, "succeeded": 1} == answer.json()["counts"]
@@ -419,42 +392,35 @@ def test_deleted_batch_leaves_nothing(post: Post, api: APIClient, stored_objects
     assert stored_objects() == []
 
 
-def test_deleted_item_leaves_its_batch_and_the_zip_is_made_without_it(
+def test_zip_is_made_without_a_deleted_item_and_again_after_a_retried_one(
     post: Post, api: APIClient
 ) -> None:
     batch = post(["One.", "Two."]).json()
+    path = f"{URL}/{batch['id']}"
+    end_batch("Two.")
+    first, second = items_of(api, batch)
+    api.post(f"/api/v1/jobs/{second['id']}/retry")
+    assert api.get(path).json()["status"] == "queued"
     end_batch()
-    [first, _] = items_of(api, batch)
+    assert api.get(path).json()["status"] == "succeeded"
     api.delete(f"/api/v1/jobs/{first['id']}")
-    shown = api.get(f"{URL}/{batch['id']}").json()
+    shown = api.get(path).json()
     assert shown["items_total"] == 1
     assert shown["status"] in ("queued", "running")
     make_files()
-    assert api.get(f"{URL}/{batch['id']}").json()["status"] == "succeeded"
+    assert api.get(path).json()["status"] == "succeeded"
 
 
-def test_retried_item_opens_its_batch_again(post: Post, api: APIClient) -> None:
-    batch = post(["One.", "Two."]).json()
-    end_batch(bad="Two.")
-    second = items_of(api, batch)[1]
-    api.post(f"/api/v1/jobs/{second['id']}/retry")
-    assert api.get(f"{URL}/{batch['id']}").json()["status"] == "queued"
-    end_batch()
-    assert api.get(f"{URL}/{batch['id']}").json()["status"] == "succeeded"
-
-
-def test_item_that_never_had_a_text_to_speak_cannot_be_retried(post: Post, api: APIClient) -> None:
-    batch = post(["One.", {"text": ""}], on_error="skip").json()
-    bad = items_of(api, batch)[1]
-    answer = api.post(f"/api/v1/jobs/{bad['id']}/retry")
-    assert (answer.status_code, answer.json()["code"]) == (409, "nothing_to_retry")
-
-
-def test_batch_of_bad_items_alone_has_failed_at_once(post: Post) -> None:
+def test_batch_of_bad_items_alone_has_failed_at_once_and_they_cannot_be_retried(
+    post: Post, api: APIClient
+) -> None:
     answer = post([{"text": ""}], on_error="skip")
     assert (answer.status_code, answer.json()["status"]) == (200, "failed")
     assert "line" not in answer.json()["error_message"]
     assert "item-00001" in answer.json()["error_message"]
+    [bad] = items_of(api, answer.json())
+    again = api.post(f"/api/v1/jobs/{bad['id']}/retry")
+    assert (again.status_code, again.json()["code"]) == (409, "nothing_to_retry")
 
 
 def test_voice_that_is_not_ready_is_told_for_each_item(post: Post) -> None:

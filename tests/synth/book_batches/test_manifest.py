@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from synth.batches.entries import entries_of_list, read_manifest
+from synth.api.batches.entries import entries_of_list, read_manifest
 from synth.models import Batch
 from ttsweb.http.problems import status_of
 from ttsweb.refusals import SubmitRejectedError

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from synth.books.book import Block, count_chars
+from synth.books.book import Block, BlockKind, Book, count_chars
 from synth.books.documents.parsing import parse_document
 from synth.books.documents.xhtml import document_of
 from synth.books.epub.reader import read_epub
@@ -58,6 +58,7 @@ class Epub:
     manifest: str = ""  # more items
     files: Mapping[str, bytes] = field(default_factory=dict)
     mimetype: bytes = b"application/epub+zip"
+    version: str = "3.0"
 
     def bytes(self) -> bytes:
         stream = io.BytesIO()
@@ -88,7 +89,8 @@ class Epub:
             linear = ' linear="no"' if name.endswith("!") else ""
             spine.append(f'<itemref idref="{name.rstrip("!")}"{linear}/>')
         return (
-            '<package xmlns="http://www.idpf.org/2007/opf" version="3.0" unique-identifier="uid">'
+            f'<package xmlns="http://www.idpf.org/2007/opf" version="{self.version}" '
+            'unique-identifier="uid">'
             '<metadata xmlns:dc="http://purl.org/dc/elements/1.1/" '
             f'xmlns:opf="http://www.idpf.org/2007/opf">{self.metadata}</metadata>'
             f"<manifest>{''.join(reversed(items))}{self.manifest}</manifest>"
@@ -120,14 +122,20 @@ def blocks_of(inner: str, *, language: str = "en") -> tuple[Block, ...]:
     return document.blocks
 
 
-def said(inner: str) -> list[tuple[str, str]]:
-    """Return kind and text of each block."""
-    return [(str(block.kind), block.text) for block in blocks_of(inner)]
+def line_of(block: Block) -> str:
+    """Return "kind speaker|text" of a block; a paragraph of nobody's is its text alone."""
+    if block.kind is BlockKind.PARAGRAPH and not block.speaker:
+        return block.text
+    return f"{' '.join(filter(None, (block.kind, block.speaker)))}|{block.text}"
 
 
-def spoken_by(inner: str) -> list[tuple[str, str]]:
-    """Return who says what; nobody is empty."""
-    return [(block.speaker, block.text) for block in blocks_of(inner)]
+def said(inner: str) -> list[str]:
+    return list(map(line_of, blocks_of(inner)))
+
+
+def tells(found: Book | Plan, *words: str) -> bool:
+    """Say whether one of the warnings of a book or plan has all these words."""
+    return any(all(word in warning for word in words) for warning in found.warnings)
 
 
 def plan_of(epub: Epub, **rules: Any) -> Plan:
@@ -142,3 +150,29 @@ def titles(plan: Plan) -> list[str]:
 def left_out(plan: Plan) -> dict[str, str]:
     """Return why chapters are not spoken, by their titles."""
     return {c.title: str(c.reason) for c in plan.chapters if not c.included}
+
+
+def repacked(content: bytes, change: Callable[[str, bytes], tuple[str, bytes]]) -> bytes:
+    """Return an archive with other names and contents of its files."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(stream, "w") as made:
+        for name in old.namelist():
+            other, raw = change(name, old.read(name))
+            entry = zipfile.ZipInfo(other)
+            entry.filename = other  # as it is: the constructor cuts names at NULs
+            made.writestr(entry, raw)
+    return stream.getvalue()
+
+
+def with_file(content: bytes, name: str, raw: bytes) -> bytes:
+    """Return an archive with something else in one of its files."""
+    return repacked(content, lambda one, old: (one, raw if one == name else old))
+
+
+def ncx(*entries: tuple[str, str]) -> str:
+    """Return a list of contents of EPUB 2 with these titles and links."""
+    points = "".join(
+        f"<navPoint><navLabel><text>{title}</text></navLabel><content src='{link}'/></navPoint>"
+        for title, link in entries
+    )
+    return f'<ncx xmlns="http://www.daisy.org/z3986/2005/ncx/"><navMap>{points}</navMap></ncx>'

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from synth.books.book import Book
 from synth.books.documents.html import read_html
 from synth.books.documents.pdf import read_pdf
-from synth.books.epub.reader import read_epub
 from synth.books.plan import Plan, plan_book
 from synth.books.plan_edits import exclude, include
 from synth.books.rules import SkipReason
 from synth.books.txt.reader import read_txt
-from tests.synth.books.documents import PROSE, Epub, page
+from tests.synth.books.documents import PROSE, Epub, page, plan_of
 from tests.synth.books_text.blocks import make_pdf, page_of_lines
 
 STORY = PROSE * 3
 
 
-def plan_of(book: Book) -> Plan:
-    """Return the plan of a book, whose characters must add up."""
-    return plan_book(book)
+def site_plan(html: str) -> Plan:
+    return plan_book(read_html(html.encode(), "a.html"))
 
 
 def spoken(plan: Plan) -> list[str]:
@@ -29,7 +26,7 @@ def spoken(plan: Plan) -> list[str]:
 
 def text_plan(*groups: str) -> Plan:
     """Return the plan of a plain text of these groups of lines."""
-    return plan_of(read_txt("\n\n".join(groups).encode(), "bell.txt"))
+    return plan_book(read_txt("\n\n".join(groups).encode(), "bell.txt"))
 
 
 SCANNED = (
@@ -55,7 +52,6 @@ def test_front_matter_of_a_text_is_not_spoken(front: tuple[str, ...], heading: s
     plan = text_plan(
         *front, *filter(None, (heading, STORY, "CHAPTER II" if heading else "", STORY))
     )
-
     answer = " ".join(spoken(plan))
     for line in front[4:]:
         assert line.split("\n")[0] not in answer
@@ -66,8 +62,7 @@ def test_same_lines_of_a_scanned_pdf_are_not_spoken() -> None:
     lines = [line.split("\n")[0] for line in SCANNED]
     story = ["CHAPTER ONE", "", *[PROSE.strip()[:80]] * 20]
     front = page_of_lines([part for line in lines for part in (line, "", "")], gap=18)
-    plan = plan_of(read_pdf(make_pdf([front, page_of_lines(story)]), "bell.pdf"))
-
+    plan = plan_book(read_pdf(make_pdf([front, page_of_lines(story)]), "bell.pdf"))
     answer = " ".join(spoken(plan))
     assert not any(line in answer for line in lines[4:])
     assert "It was a long and quiet afternoon" in answer
@@ -79,20 +74,16 @@ def test_what_a_story_says_of_books_and_cities_is_spoken() -> None:
         "London was grey. He went to the publishers, who had printed nothing of his since spring.",
         "She wrote it down: in 1895 the company had been limited to nine men and a boy.",
     )
-    plan = text_plan("CHAPTER I", *lines, STORY, "1895", STORY)
-
-    assert spoken(plan)[1:4] == list(lines)
-    assert "1895" in spoken(plan)
-
-
-def test_place_and_date_above_a_letter_are_spoken() -> None:
-    plan = text_plan("The Letter", "London, 1895", "My dear friend,", STORY)
-
-    assert "London, 1895" in spoken(plan)
+    answer = spoken(text_plan("CHAPTER I", *lines, STORY, "1895", STORY))
+    assert answer[1:4] == list(lines)
+    assert "1895" in answer
 
 
-def test_dedication_between_imprint_and_text_is_spoken() -> None:
-    assert "To my mother" in spoken(text_plan(*SCANNED, "To my mother", "CHAPTER I", STORY))
+def test_place_and_date_above_a_letter_and_a_dedication_are_spoken() -> None:
+    letter = text_plan("The Letter", "London, 1895", "My dear friend,", STORY)
+    dedicated = text_plan(*SCANNED, "To my mother", "CHAPTER I", STORY)
+    assert "London, 1895" in spoken(letter)
+    assert "To my mother" in spoken(dedicated)
 
 
 def test_note_of_a_search_engine_is_left_out_to_its_end() -> None:
@@ -116,7 +107,7 @@ def test_page_of_a_number_is_no_chapter() -> None:
         "d": page("<p>- 2 -</p>"),
         "e": page("<p>Page 3</p>"),
     }
-    plan = plan_of(read_epub(Epub(pages).bytes()))
+    plan = plan_of(Epub(pages))
 
     assert [chapter.title for chapter in plan.included] == ["One", "Two"]
     assert spoken(plan) == ["One", STORY.strip(), "Two", STORY.strip()]
@@ -124,16 +115,11 @@ def test_page_of_a_number_is_no_chapter() -> None:
 
 
 def test_page_of_a_number_before_the_first_chapter_is_left_out_with_its_words() -> None:
-    plan = plan_of(
-        read_epub(Epub({"a": page("<p>1</p>"), "b": page(f"<h1>A</h1>{STORY}")}).bytes())
-    )
-
+    plan = plan_of(Epub({"a": page("<p>1</p>"), "b": page(f"<h1>A</h1>{STORY}")}))
     number = plan.to_json()["chapters"][0]
-    assert (number["included"], number["reason"], number["beginning"]) == (
-        False,
-        "page_number",
-        "1",
-    )
+    assert [number[name] for name in ("included", "reason", "beginning")] == [
+        False, "page_number", "1",
+    ]  # fmt: skip
 
 
 def test_numbers_that_count_long_chapters_are_kept() -> None:
@@ -141,16 +127,13 @@ def test_numbers_that_count_long_chapters_are_kept() -> None:
     for number in (1, 2, 3):
         pages[f"n{number}"] = page(f"<p>{number}</p>")
         pages[f"t{number}"] = page(f"<p>{PROSE * 30}</p>")
-
-    answer = spoken(plan_of(read_epub(Epub(pages).bytes())))
-
+    answer = spoken(plan_of(Epub(pages)))
     assert [text for text in answer if text.isdigit()] == ["1", "2", "3"]
 
 
 def test_numbers_of_pages_in_a_text_are_left_out_and_years_are_not() -> None:
     groups = [part for number in range(12, 18) for part in (PROSE.strip(), str(number))]
     answer = spoken(text_plan("CHAPTER I", *groups, "1914", PROSE))
-
     assert [text for text in answer if text.isdigit()] == ["1914"]
 
 
@@ -169,7 +152,7 @@ SITE = """<!DOCTYPE html><html lang="en"><head><title>The Bell</title></head><bo
 )
 def test_what_frames_a_page_of_the_web_is_not_spoken(before: str, after: str) -> None:
     html = SITE.format(before=before, after=after, story=STORY)
-    plan = plan_of(read_html(html.encode(), "a.html"))
+    plan = site_plan(html)
 
     answer = spoken(plan)
     assert answer[:2] == ["The Bell", STORY.strip()]
@@ -181,33 +164,33 @@ def test_what_frames_a_page_of_the_web_is_not_spoken(before: str, after: str) ->
     assert any(row["text"] == "Contact us" and row["reason"] == "site" for row in rows)
 
 
-def test_header_that_holds_the_title_is_kept() -> None:
-    html = f"<body><header><h1>The Bell</h1><p>A tale</p></header><p>{STORY}</p></body>"
-
-    assert spoken(plan_of(read_html(html.encode(), "a.html")))[:2] == ["The Bell", "A tale"]
-
-
-def test_header_that_names_the_site_is_not_the_title() -> None:
-    html = f"<body><header><h2>My blog</h2></header><h1>The Bell</h1><p>{STORY}</p></body>"
-
-    assert spoken(plan_of(read_html(html.encode(), "a.html")))[0] == "The Bell"
+BLOG = "<header><h2>My blog</h2></header><h1>The Bell</h1>"
+PARTS = "".join(
+    f"<div><header><h2>Part {n}</h2></header><p>{STORY}</p></div>" for n in ("One", "Two")
+)
 
 
-def test_headers_of_chapters_below_the_title_are_kept() -> None:
-    parts = "".join(
-        f"<div><header><h2>Part {n}</h2></header><p>{STORY}</p></div>" for n in ("One", "Two")
-    )
-    html = f"<body><header><h2>My blog</h2></header><h1>The Bell</h1>{parts}</body>"
-
-    plan = plan_of(read_html(html.encode(), "a.html"))
-
-    assert [text for text in spoken(plan) if len(text) < 20] == ["Part One", "Part Two"]
-    assert [chapter.title for chapter in plan.included] == ["Part One", "Part Two"]
+@pytest.mark.parametrize(
+    ("body", "short", "chapters"),
+    [
+        (f"<header><h1>The Bell</h1><p>A tale</p></header><p>{STORY}</p>", ["The Bell", "A tale"],
+         ["The Bell"]),
+        (f"{BLOG}<p>{STORY}</p>", ["The Bell"], ["The Bell"]),
+        (f"{BLOG}{PARTS}", ["Part One", "Part Two"], ["Part One", "Part Two"]),
+    ],
+    ids=["title", "site", "parts"],
+)  # fmt: skip
+def test_header_is_spoken_if_it_holds_a_title_and_not_the_sites_name(
+    body: str, short: list[str], chapters: list[str]
+) -> None:
+    plan = site_plan(f"<body>{body}</body>")
+    assert [text for text in spoken(plan) if len(text) < 20] == short
+    assert [chapter.title for chapter in plan.included] == chapters
 
 
 def test_each_left_out_part_can_be_switched_on_and_off_again() -> None:
     html = SITE.format(before="", after="", story=STORY)
-    plan = plan_of(read_html(html.encode(), "a.html"))
+    plan = site_plan(html)
     row = next(row for row in plan.to_json()["skipped"] if row["text"] == "Contact us")
 
     switched = include(plan, row["chapter"], block=row["block"])
@@ -221,9 +204,7 @@ def test_each_left_out_part_can_be_switched_on_and_off_again() -> None:
 
 def test_each_spoken_text_can_be_left_out() -> None:
     plan = text_plan("CHAPTER I", "It was late.", "Nobody came.", "CHAPTER II", STORY)
-
     left = exclude(plan, plan.chapters[0].id, block=2)
-
     assert spoken(left)[:3] == ["CHAPTER I", "It was late.", "CHAPTER II"]
     assert [row["reason"] for row in left.to_json()["skipped"]] == ["excluded"]
     assert spoken(include(left, plan.chapters[0].id, block=2)) == spoken(plan)

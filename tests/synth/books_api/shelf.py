@@ -6,11 +6,13 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from django.contrib.auth.models import User
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 
 from synth.audiobooks.plans import figures_of, plan_of
+from synth.audiobooks.start import start_book
 from synth.books.book import (
     Block,
     BlockKind,
@@ -21,8 +23,9 @@ from synth.books.book import (
     book_to_json,
     count_chars,
 )
-from synth.models import BookSource, RenderJob, Segment
-from tests.factories import make_book, make_take
+from synth.models import BookSource, Export, RenderJob, Segment
+from tests.factories import finish_export, hold_row, make_book, make_take
+from ttsweb.refusals import SubmitRejectedError
 
 CHAPTERS = (
     ("The Garden", "The old gate was open again. Nobody had closed it for a long time."),
@@ -77,6 +80,30 @@ def speak_all(job: RenderJob, *, seconds: float = 5.0) -> list[Segment]:
         segment.save(update_fields=["status"])
     job.refresh_from_db()
     return segments
+
+
+def end(job: RenderJob) -> RenderJob:
+    """Finish a job's file as a worker does, once all of its segments have ended."""
+    counts = {
+        f"segments_{status}": job.segments.filter(status=status).count()
+        for status in ("done", "failed")
+    }
+    RenderJob.objects.filter(pk=job.pk).update(status="running", **counts)
+    claim = hold_row(Export, Export.objects.create(job=job, format=job.format).pk)
+    assert finish_export(claim, key="exports/x", size_bytes=1, sha256="0", duration_seconds=9.0)
+    job.refresh_from_db()
+    return job
+
+
+def refusal_of(book: BookSource) -> SubmitRejectedError:
+    """Return why a book is not started."""
+    with pytest.raises(SubmitRejectedError) as refused:
+        start_book(book)
+    return refused.value
+
+
+def path_of(book: BookSource, rest: str = "") -> str:
+    return f"/api/v1/books/{book.pk}{rest}"
 
 
 def _document(path: str, role: str, part: tuple[str, str]) -> Document:

@@ -30,18 +30,10 @@ from synth.books.book import (
 from synth.models import BookSource, RenderJob, Segment
 from synth.text.pauses import DEFAULT_PAUSES
 from tests.factories import make_voice
-from tests.synth.books_api.shelf import speak_all, store_book
-from ttsweb.refusals import SubmitRejectedError
+from tests.synth.books_api.shelf import path_of, refusal_of, speak_all, store_book
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("voices")]
 BOOKS = "/api/v1/books"
-
-
-@pytest.fixture(autouse=True)
-def voices(job_services: None) -> None:
-    """Voices that everybody may use."""
-    for name in ("Ada", "Bob", "Cy"):
-        make_voice(name, shared=True)
 
 
 def block(text: str, kind: BlockKind = BlockKind.PARAGRAPH, **fields: Any) -> Block:
@@ -68,14 +60,11 @@ def store(owner: User, blocks: Sequence[Block] = PROSE, **fields: Any) -> BookSo
     return store_book(owner, book_key=key, **fields)
 
 
-def path_of(book: BookSource, rest: str = "") -> str:
-    return f"{BOOKS}/{book.pk}{rest}"
-
-
 def change(api: APIClient, book: BookSource, **fields: Any) -> Any:
     return api.patch(path_of(book, "/plan"), fields, format="json")
 
 
+SPEAKER = "casting.dialogue_voice"
 CAST = {
     "dialogue": "detect",
     "dialogue_voice": "Bob",
@@ -117,14 +106,6 @@ def test_each_role_speaks_its_passages_and_the_proof_balances(
     assert proof_of(BookSource.objects.get())["is_complete"]
 
 
-def test_pauses_between_roles_say_why_they_are_there(operator: User) -> None:
-    job = start_book(store(operator, casting=CAST))
-
-    usual = DEFAULT_PAUSES
-    pauses = list(job.segments.order_by("index").values_list("pause_after_ms", flat=True))
-    assert pauses == [usual.heading, usual.speaker, *[usual.paragraph] * 3, 0]
-
-
 def test_dialogue_that_is_found_leaves_the_narrators_other_takes_as_they_are(
     operator: User,
 ) -> None:
@@ -135,6 +116,9 @@ def test_dialogue_that_is_found_leaves_the_narrators_other_takes_as_they_are(
     narrated = cast.segments.filter(speaker=0)
     kept = [one for one in narrated if seeds.get(one.spoken_text) == one.seed]
     assert {one.spoken_text for one in kept} >= {"The Gate", PROSE[1].text}
+    usual = DEFAULT_PAUSES
+    pauses = list(cast.segments.order_by("index").values_list("pause_after_ms", flat=True))
+    assert pauses == [usual.heading, usual.speaker, *[usual.paragraph] * 3, 0]
 
 
 def test_plan_tells_who_could_speak_and_what_is_expected(api: APIClient, operator: User) -> None:
@@ -142,30 +126,20 @@ def test_plan_tells_who_could_speak_and_what_is_expected(api: APIClient, operato
 
     before = api.get(path_of(book, "/plan")).json()
     after = change(api, book, casting=CAST, plan_number=before["plan_number"]).json()
+    late = change(api, book, casting=None, plan_number=1)
 
-    assert (before["casting"], before["dialogue"]) == ({}, None)
+    assert (before["casting"], before["dialogue"], before["expected_finish"]) == ({}, None, None)
     assert [one["name"] for one in before["characters"]] == ["BEN"]
     assert any("language fr" in one for one in before["warnings"])
-    assert before["expected_finish"] is None
     assert before["expected_seconds"] == pytest.approx(before["totals"]["seconds"])
     assert after["casting"] == CAST
     assert after["characters"][0]["voice"] == "Cy"
     assert {one["language"]: one["voice"] for one in after["languages"]} == {"en": "", "fr": "Bob"}
     assert 0 < after["dialogue"]["share"] < 0.5
     assert after["plan_number"] == before["plan_number"] + 1
-    assert change(api, book, casting=None).json()["casting"] == {}
-
-
-def test_a_plan_that_was_changed_meanwhile_keeps_its_casting(
-    api: APIClient, operator: User
-) -> None:
-    book = store(operator)
-    change(api, book, casting=CAST)
-
-    late = change(api, book, casting=None, plan_number=1)
-
     assert (late.status_code, late.json()["code"]) == (409, "plan_changed")
     assert BookSource.objects.get().casting == CAST
+    assert change(api, book, casting=None).json()["casting"] == {}
 
 
 @pytest.mark.parametrize(
@@ -175,15 +149,11 @@ def test_a_plan_that_was_changed_meanwhile_keeps_its_casting(
         ({"dialog": "detect"}, "unknown_field", "casting.dialog"),
         ({"dialogue": "find"}, "invalid_choice", "casting.dialogue"),
         ({"dialogue": True}, "invalid_choice", "casting.dialogue"),
-        ({"dialogue": "detect"}, "required", "casting.dialogue_voice"),
-        ({"dialogue_voice": "Bob"}, "casting_incomplete", "casting.dialogue_voice"),
-        (
-            {"dialogue": "off", "dialogue_voice": "Bob"},
-            "casting_incomplete",
-            "casting.dialogue_voice",
-        ),
-        ({"dialogue": "detect", "dialogue_voice": 7}, "invalid", "casting.dialogue_voice"),
-        ({"dialogue": "detect", "dialogue_voice": " "}, "blank", "casting.dialogue_voice"),
+        ({"dialogue": "detect"}, "required", SPEAKER),
+        ({"dialogue_voice": "Bob"}, "casting_incomplete", SPEAKER),
+        ({"dialogue": "off", "dialogue_voice": "Bob"}, "casting_incomplete", SPEAKER),
+        ({"dialogue": "detect", "dialogue_voice": 7}, "invalid", SPEAKER),
+        ({"dialogue": "detect", "dialogue_voice": " "}, "blank", SPEAKER),
         ({"characters": {"BEN": "Nobody"}}, "voice_not_found", "casting.characters.BEN"),
         ({"characters": {"BEN": "Bob", "Ben.": "Cy"}}, "name_twice", "casting.characters.Ben."),
         ({"characters": {"12": "Bob"}}, "name_invalid", "casting.characters.12"),
@@ -215,12 +185,11 @@ def test_casting_that_says_nothing_clear_is_refused_and_changes_nothing(
 
 def test_refused_voice_names_its_role(api: APIClient, operator: User) -> None:
     book = store(operator)
-
-    character = change(api, book, casting={"characters": {"Ben": "Nobody"}}).json()
-    language = change(api, book, casting={"languages": {"fr": "Nobody"}}).json()
-
-    assert "'Ben'" in character["detail"]
-    assert "language fr" in language["detail"]
+    for casting, words in (
+        ({"characters": {"Ben": "Nobody"}}, "'Ben'"),
+        ({"languages": {"fr": "Nobody"}}, "language fr"),
+    ):
+        assert words in change(api, book, casting=casting).json()["detail"], words
 
 
 def test_casting_of_an_upload_is_checked_and_kept(api: APIClient) -> None:
@@ -237,23 +206,23 @@ def test_casting_of_an_upload_is_checked_and_kept(api: APIClient) -> None:
     assert BookSource.objects.count() == 1
 
 
-def test_voices_that_are_gone_or_not_ready_stop_the_start_by_their_role(operator: User) -> None:
+@pytest.mark.parametrize(
+    ("casting", "code", "attr"),
+    [
+        ({"languages": {"fr": "Slow"}}, "voice_not_ready", "casting.languages.fr"),
+        ({"characters": {"BEN": "Gone"}}, "voice_not_found", "casting.characters.BEN"),
+        ({"characters": {"Zoe": "Bob"}}, "character_unknown", "casting.characters.Zoe"),
+    ],
+    ids=str,
+)
+def test_voices_that_are_gone_or_not_ready_stop_the_start_by_their_role(
+    operator: User, casting: dict[str, Any], code: str, attr: str
+) -> None:
     make_voice("Slow", ready=False, shared=True)
-    slow = store(operator, casting={"languages": {"fr": "Slow"}})
-    gone = store(operator, casting={"characters": {"BEN": "Gone"}})
-    unknown = store(operator, casting={"characters": {"Zoe": "Bob"}})
 
-    codes = []
-    for book in (slow, gone, unknown):
-        with pytest.raises(SubmitRejectedError) as refused:
-            start_book(book)
-        codes.append((refused.value.code, refused.value.attr))
+    error = refusal_of(store(operator, casting=casting))
 
-    assert codes == [
-        ("voice_not_ready", "casting.languages.fr"),
-        ("voice_not_found", "casting.characters.BEN"),
-        ("character_unknown", "casting.characters.Zoe"),
-    ]
+    assert (error.code, error.attr) == (code, attr)
     assert not RenderJob.objects.exists()
 
 
@@ -276,24 +245,13 @@ def test_tags_name_characters_and_numbers(operator: User) -> None:
     ]
 
 
-@pytest.mark.parametrize("tag", ["Ann", "7"])
-def test_tag_without_a_voice_stops_the_start(operator: User, tag: str) -> None:
-    book = store(operator, (block(f"<|speaker:{tag}|>I was here before you came."),))
-
-    with pytest.raises(SubmitRejectedError) as refused:
-        start_book(book)
-
-    assert refused.value.code == "speaker_unknown"
-    assert tag in str(refused.value)
-
-
-def test_chapter_of_tags_alone_is_refused_by_its_name(operator: User) -> None:
-    book = store_book(operator, [("", "<|speaker:0|>")])
-
-    with pytest.raises(SubmitRejectedError) as refused:
-        start_book(book)
-
-    assert refused.value.code == "chapter_empty"
+def test_tag_without_a_voice_and_chapter_of_tags_alone_stop_the_start(operator: User) -> None:
+    for tag in ("Ann", "7"):
+        text = f"<|speaker:{tag}|>I was here before you came."
+        error = refusal_of(store(operator, (block(text),)))
+        assert error.code == "speaker_unknown", tag
+        assert tag in str(error)
+    assert refusal_of(store_book(operator, [("", "<|speaker:0|>")])).code == "chapter_empty"
 
 
 def test_rate_and_finish_are_those_that_were_measured(api: APIClient, operator: User) -> None:

@@ -10,26 +10,15 @@ from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
 from synth.audiobooks.start import start_book
-from synth.models import BookSource, Export, RenderJob
+from synth.models import BookSource, RenderJob
 from synth.text.pauses import DEFAULT_PAUSES
-from tests.factories import claim_row, finish_export, make_voice
-from tests.synth.books_api.shelf import speak_all, store_book
+from tests.synth.books_api.shelf import end, path_of, speak_all, store_book
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def ada(job_services: None) -> None:
-    """A voice that everybody may use."""
-    make_voice("Ada", shared=True)
-
-
-def path_of(book: BookSource, rest: str) -> str:
-    return f"/api/v1/books/{book.pk}/{rest}"
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("ada")]
 
 
 def set_pauses(api: APIClient, book: BookSource, **pauses: Any) -> Any:
-    return api.patch(path_of(book, "pauses"), pauses, format="json")
+    return api.patch(path_of(book, "/pauses"), pauses, format="json")
 
 
 def finished(owner: User) -> tuple[BookSource, RenderJob]:
@@ -37,13 +26,7 @@ def finished(owner: User) -> tuple[BookSource, RenderJob]:
     book = store_book(owner)
     job = start_book(book)
     speak_all(job)
-    RenderJob.objects.filter(pk=job.pk).update(status="running", segments_done=job.segments_total)
-    export = Export.objects.create(job=job, format=job.format)
-    claim = claim_row(Export, export.pk, worker="w")
-    assert claim is not None
-    assert finish_export(claim, key="exports/x", size_bytes=1, sha256="0" * 64, duration_seconds=9)
-    job.refresh_from_db()
-    assert job.status == "succeeded", job.error_message
+    assert end(job).status == "succeeded", job.error_message
     return BookSource.objects.get(pk=book.pk), job
 
 
@@ -78,16 +61,6 @@ def test_pauses_of_a_finished_book_are_changed_and_only_its_file_is_made_again(
     assert len(sent_tasks("assemble")) == sent + 1
 
 
-def test_same_pauses_again_change_nothing(api: APIClient, operator: User) -> None:
-    book, job = finished(operator)
-    RenderJob.objects.filter(pk=job.pk).update(pauses={"chapter": 10})
-
-    answer = set_pauses(api, book, chapter=10)
-
-    assert answer.status_code == 200
-    assert answer.json()["status"] == "succeeded"
-
-
 def test_null_is_the_usual_length_and_what_is_left_out_stays(
     api: APIClient, operator: User
 ) -> None:
@@ -103,7 +76,7 @@ def test_null_is_the_usual_length_and_what_is_left_out_stays(
     assert job.pauses == {"chapter": 100}
 
 
-def test_pauses_of_a_book_that_is_being_rendered_change_with_what_is_rendered_kept(
+def test_pauses_change_with_what_is_rendered_and_the_state_of_the_book_kept(
     api: APIClient, operator: User
 ) -> None:
     book = store_book(operator)
@@ -114,60 +87,46 @@ def test_pauses_of_a_book_that_is_being_rendered_change_with_what_is_rendered_ke
     assert answer.status_code == 202
     assert {one[0] for one in pauses_of(job)} == {10}
     assert set(job.segments.values_list("status", flat=True)) == {"queued"}
-
-
-def test_cancelled_book_keeps_its_state_with_other_pauses(api: APIClient, operator: User) -> None:
-    book = store_book(operator)
-    job = start_book(book)
     RenderJob.objects.filter(pk=job.pk).update(status="cancelled", cancel_requested=True)
+    for time in ("first", "second"):  # the same again changes nothing
+        answer = set_pauses(api, book, heading=20)
+        assert (answer.status_code, answer.json()["status"]) == (200, "cancelled"), time
+        assert {one[0] for one in pauses_of(job)} == {20}, time
 
-    answer = set_pauses(api, book, heading=10)
 
-    assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
-    assert {one[0] for one in pauses_of(job)} == {10}
-
-
-def test_book_of_which_the_kinds_of_pauses_are_unknown_is_refused(
+def test_book_of_which_the_kinds_of_pauses_are_unknown_is_refused_other_pauses(
     api: APIClient, operator: User
 ) -> None:
     book, job = finished(operator)
+    RenderJob.objects.filter(pk=job.pk).update(pauses={"chapter": 10})
+    same = set_pauses(api, book, chapter=10)
     for chapter in book.started["chapters"]:
         chapter.pop("pauses")
     book.save()
 
     answer = set_pauses(api, book, heading=10)
 
+    assert (same.status_code, same.json()["status"]) == (200, "succeeded")
     assert (answer.status_code, answer.json()["code"]) == (409, "pauses_unknown")
     job.refresh_from_db()
     assert job.status == "succeeded"
 
 
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
+def test_pauses_that_are_none_are_refused(api: APIClient, operator: User) -> None:
+    book = store_book(operator)
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"pause": 3}, "unknown_field"),
         ({"chapter": -1}, "out_of_range"),
         ({"chapter": 10_001}, "out_of_range"),
-        ({"chapter": 1.0}, "invalid"),
-        ({"chapter": True}, "invalid"),
-        ({"chapter": "5"}, "invalid"),
-    ],
-    ids=str,
-)
-def test_pauses_that_are_none_are_refused(
-    api: APIClient, operator: User, body: dict[str, Any], code: str
-) -> None:
-    answer = set_pauses(api, store_book(operator), **body)
-
-    assert answer.status_code == 400
-    assert code in [answer.json()["code"], *(one["code"] for one in answer.json()["errors"])]
-
-
-def test_chapter_is_no_pause_of_a_job_without_chapters(api: APIClient) -> None:
-    body = {"text": "Hello there.", "voice": "Ada", "pauses": {"chapter": 5}}
-
-    answer = api.post("/api/v1/jobs", body, format="json")
-
+        *(({"chapter": value}, "invalid") for value in (1.0, True, "5")),
+    ]
+    for body, code in wrong:
+        answer = set_pauses(api, book, **body)
+        assert answer.status_code == 400, body
+        found = [answer.json()["code"], *(one["code"] for one in answer.json()["errors"])]
+        assert code in found, body
+    of_job = {"text": "Hello there.", "voice": "Ada", "pauses": {"chapter": 5}}
+    answer = api.post("/api/v1/jobs", of_job, format="json")  # which has no chapters
     assert answer.status_code == 400
     assert answer.json()["errors"][0]["attr"] == "pauses.chapter"
 
@@ -177,7 +136,7 @@ def test_priority_is_that_of_the_job_to_come_or_of_the_job(api: APIClient, opera
     job = start_book(started)
 
     for book in (planned, started):
-        answer = api.post(path_of(book, "priority"), {"priority": "interactive"}, format="json")
+        answer = api.post(path_of(book, "/priority"), {"priority": "interactive"}, format="json")
         assert answer.status_code == 200, answer.json()
 
     job.refresh_from_db()
@@ -191,19 +150,9 @@ def test_priority_of_an_ended_book_and_of_no_class_is_refused(
 ) -> None:
     book, _ = finished(operator)
 
-    ended = api.post(path_of(book, "priority"), {"priority": "bulk"}, format="json")
-    unknown = api.post(path_of(book, "priority"), {"priority": "high"}, format="json")
-    missing = api.post(path_of(book, "priority"), {}, format="json")
+    ended = api.post(path_of(book, "/priority"), {"priority": "bulk"}, format="json")
+    unknown = api.post(path_of(book, "/priority"), {"priority": "high"}, format="json")
+    missing = api.post(path_of(book, "/priority"), {}, format="json")
 
     assert (ended.status_code, ended.json()["code"]) == (409, "job_ended")
     assert [unknown.status_code, missing.status_code] == [400, 400]
-
-
-@pytest.mark.parametrize("action", ["pauses", "priority"])
-def test_book_of_somebody_else_is_not_found(api: APIClient, action: str) -> None:
-    book = store_book(User.objects.create(username="other"))
-
-    send = api.patch if action == "pauses" else api.post
-    answer = send(path_of(book, action), {"priority": "bulk"} if action == "priority" else {})
-
-    assert (answer.status_code, answer.json()["code"]) == (404, "book_not_found")

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from tests.test_readme import PROJECT
+from tests.sources import PROJECT
 
 FOLDERS = (
     "synth/books", "synth/audiobooks", "synth/batches", "synth/review",

@@ -5,42 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 
 from synth.audiobooks.proof import proof_of
 from synth.audiobooks.start import start_book
-from synth.models import BookSource, Export, RenderJob, Segment
-from tests.factories import claim_row, finish_export, make_user, make_voice
-from tests.synth.books_api.shelf import speak_all, store_book
+from synth.models import BookSource, RenderJob, Segment, Take
+from tests.factories import make_user
+from tests.synth.books_api.shelf import end, speak_all, store_book
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def job(job_services: None) -> RenderJob:
+def job(ada: None) -> RenderJob:
     """The job of a book that was just started."""
-    make_voice("Ada", shared=True)
-    owner: User = make_user("owner")
-    return start_book(store_book(owner))
+    return start_book(store_book(make_user("owner")))
 
 
 def proof(job: RenderJob) -> dict[str, Any]:
     return proof_of(BookSource.objects.get(job=job))
-
-
-def end(job: RenderJob) -> RenderJob:
-    """Finish a job's file as a worker does, once all of its segments have ended."""
-    done = job.segments.filter(status="done").count()
-    failed = job.segments.filter(status="failed").count()
-    RenderJob.objects.filter(pk=job.pk).update(
-        status="running", segments_done=done, segments_failed=failed
-    )
-    export = Export.objects.create(job=job, format=job.format)
-    claim = claim_row(Export, export.pk, worker="w")
-    assert claim is not None
-    finish_export(claim, key="k", size_bytes=1, sha256="0", duration_seconds=1.0)
-    job.refresh_from_db()
-    return job
 
 
 def sums(answer: dict[str, Any]) -> int:
@@ -67,9 +49,8 @@ def test_all_characters_are_accounted_for_at_every_moment(job: RenderJob) -> Non
 
 
 def test_marks_that_only_the_source_has_are_spoken_with_the_rest_and_not_before(
-    job_services: None,
+    ada: None,
 ) -> None:
-    make_voice("Ada", shared=True)
     text = "The old gate\N{WORD JOINER}\N{EM DASH}it was green\N{EM DASH}stood open again."
     job = start_book(store_book(make_user("owner"), [("The Garden", text)]))
 
@@ -83,45 +64,30 @@ def test_marks_that_only_the_source_has_are_spoken_with_the_rest_and_not_before(
     assert spoken["is_complete"]
 
 
-def test_whole_book_succeeds(job: RenderJob) -> None:
-    speak_all(job)
-
-    assert end(job).status == "succeeded"
-
-
-def test_book_with_a_take_that_is_too_short_does_not_succeed(job: RenderJob) -> None:
-    segments = speak_all(job)
-    take = segments[2].take or Segment.objects.get(pk=segments[2].pk).take
-    assert take is not None
-    take.audio_seconds = 0.2
-    take.save()
+@pytest.mark.parametrize("change", [{"audio_seconds": 0.2}, {"quality_flags": ["too_short"]}])
+def test_book_with_a_take_that_is_too_short_does_not_succeed(
+    job: RenderJob, change: dict[str, Any]
+) -> None:
+    short = speak_all(job)[2].pk
+    Take.objects.filter(segments=short).update(**change)
 
     ended = end(job)
 
     assert (ended.status, ended.error_code) == ("partial", "book_segments_short")
-    assert str(segments[2].pk) in ended.error_message
-    assert proof(job)["short_segments"] == [segments[2].pk]
+    assert str(short) in ended.error_message
+    assert proof(job)["short_segments"] == [short]
 
 
 def test_take_that_a_person_chose_is_taken_as_good(job: RenderJob) -> None:
-    segments = speak_all(job, seconds=0.2)
-    Segment.objects.filter(pk__in=[one.pk for one in segments]).update(is_hand_picked=True)
-
+    speak_all(job, seconds=0.2)
+    job.segments.update(is_hand_picked=True)
     assert end(job).status == "succeeded"
 
 
-def test_take_that_the_screen_found_too_short_counts_as_such(job: RenderJob) -> None:
+def test_whole_book_succeeds_and_one_that_lost_a_segment_does_not(job: RenderJob) -> None:
     segments = speak_all(job)
-    take = Segment.objects.get(pk=segments[0].pk).take
-    assert take is not None
-    take.quality_flags = ["too_short"]
-    take.save()
-
-    assert end(job).error_code == "book_segments_short"
-
-
-def test_book_that_lost_a_segment_does_not_succeed(job: RenderJob) -> None:
-    segments = speak_all(job)
+    assert end(job).status == "succeeded"
+    job.exports.all().delete()
     Segment.objects.filter(pk=segments[1].pk).delete()
 
     ended = end(job)

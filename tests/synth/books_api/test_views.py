@@ -13,27 +13,18 @@ from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from synth.models import BookSource, RenderJob
+from tests.answers import refusal_of
 from tests.factories import make_voice
-from tests.synth.books_api.shelf import CHAPTERS, store_book
+from tests.synth.books_api.shelf import CHAPTERS, path_of, store_book
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("ada")]
 BOOKS = "/api/v1/books"
-
-
-@pytest.fixture(autouse=True)
-def ada(job_services: None) -> None:
-    """A voice that everybody may use."""
-    make_voice("Ada", shared=True)
 
 
 def send(api: APIClient, content: bytes = b"Some words.", key: str = "", **fields: Any) -> Any:
     form = {"file": SimpleUploadedFile("../a book.txt", content), **fields}
     headers = {"Idempotency-Key": key} if key else {}
     return api.post(BOOKS, form, format="multipart", headers=headers)
-
-
-def path_of(book: BookSource, rest: str = "") -> str:
-    return f"{BOOKS}/{book.pk}{rest}"
 
 
 def test_uploaded_book_is_kept_and_waits_for_a_worker(
@@ -66,29 +57,22 @@ def test_same_key_and_body_make_one_book_and_another_body_is_refused(
     assert len(stored_objects()) == BookSource.objects.count() == 1
 
 
-@pytest.mark.parametrize(
-    ("fields", "status", "code"),
-    [
-        ({"voice": "Nobody"}, 404, "voice_not_found"),
-        ({"voice": "A\0da"}, 400, "null_characters_not_allowed"),
-        ({"start": "true"}, 400, "voice_required"),
-        ({"start": "yes"}, 400, "invalid"),
-        ({"notes": "all"}, 400, "invalid_choice"),
-        ({"live": "true"}, 400, "unknown_field"),
-        ({"format": "flac", "bit_rate": "64000"}, 400, "bit_rate_unfit"),
-        ({"voice": "Ada", "voices": '{"0": "Ada"}'}, 400, "voice_ambiguous"),
-    ],
-)
 def test_what_cannot_be_done_is_refused_before_anything_is_kept(
-    api: APIClient,
-    stored_objects: Callable[[], list[str]],
-    fields: dict[str, Any],
-    status: int,
-    code: str,
+    api: APIClient, stored_objects: Callable[[], list[str]]
 ) -> None:
-    answer = send(api, **fields)
-
-    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.json()
+    refused: list[tuple[int, str, dict[str, Any]]] = [
+        (404, "voice_not_found", {"voice": "Nobody"}),
+        (400, "null_characters_not_allowed", {"voice": "A\0da"}),
+        (400, "voice_required", {"start": "true"}),
+        (400, "invalid", {"start": "yes"}),
+        (400, "invalid_choice", {"notes": "all"}),
+        (400, "unknown_field", {"live": "true"}),
+        (400, "bit_rate_unfit", {"format": "flac", "bit_rate": "64000"}),
+        (400, "voice_ambiguous", {"voice": "Ada", "voices": '{"0": "Ada"}'}),
+    ]
+    for status, code, fields in refused:
+        answer = send(api, **fields)
+        assert (answer.status_code, answer.json()["code"]) == (status, code), fields
     assert stored_objects() == []
 
 
@@ -161,53 +145,39 @@ def test_a_text_is_left_out_of_a_chapter_and_a_page_is_included(
     assert "The old gate" not in spoken
 
 
-def test_edits_against_an_older_plan_change_nothing(api: APIClient, operator: User) -> None:
+def test_edit_that_does_not_fit_changes_nothing(api: APIClient, operator: User) -> None:
     book = store_book(operator)
-    assert api.patch(path_of(book, "/plan"), {"edits": []}).status_code == 200
+    wrong: list[tuple[Any, str]] = [
+        ([{"edit": "include", "chapter": "none"}], "chapter_unknown"),
+        ([{"edit": "include", "reason": "boredom"}], "edit_invalid"),
+        ([{"edit": "sing", "chapter": "none"}], "edit_invalid"),
+        ([{"edit": ["include"]}], "edit_invalid"),
+        ([{"edit": "include", "chapter": 7}], "edit_invalid"),
+        ([7], "invalid"),
+        ("all", "invalid"),
+    ]
+    bodies: list[tuple[dict[str, Any], str]] = [({"edits": edits}, code) for edits, code in wrong]
+    bodies.append(({"edits": [], "more": 1}, "unknown_field"))
+    bodies.append(({"edits": [], "plan_number": "1"}, "invalid"))
 
-    answer = api.patch(path_of(book, "/plan"), {"edits": [], "plan_number": 1})
-
-    assert (answer.status_code, answer.json()["code"]) == (409, "plan_changed")
-
-
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        ({"edits": [{"edit": "include", "chapter": "none"}]}, "chapter_unknown"),
-        ({"edits": [{"edit": "include", "reason": "boredom"}]}, "edit_invalid"),
-        ({"edits": [{"edit": "sing", "chapter": "none"}]}, "edit_invalid"),
-        ({"edits": [{"edit": ["include"]}]}, "edit_invalid"),
-        ({"edits": [{"edit": "include", "chapter": 7}]}, "edit_invalid"),
-        ({"edits": [7]}, "invalid"),
-        ({"edits": "all"}, "invalid"),
-        ({"edits": [], "more": 1}, "unknown_field"),
-        ({"edits": [], "plan_number": "1"}, "invalid"),
-    ],
-)
-def test_edit_that_does_not_fit_changes_nothing(
-    api: APIClient, operator: User, body: dict[str, Any], code: str
-) -> None:
-    book = store_book(operator)
-
-    answer = api.patch(path_of(book, "/plan"), body)
-
-    assert (answer.status_code, answer.json()["code"]) == (400, code), answer.json()
+    for body, code in bodies:
+        answer = api.patch(path_of(book, "/plan"), body)
+        assert (answer.status_code, answer.json()["code"]) == (400, code), body
     book.refresh_from_db()
     assert (book.edits, book.plan_number) == ([], 1)
+    assert api.patch(path_of(book, "/plan"), {"edits": []}).status_code == 200
+    late = api.patch(path_of(book, "/plan"), {"edits": [], "plan_number": 1})
+    assert (late.status_code, late.json()["code"]) == (409, "plan_changed")
 
 
-@pytest.mark.parametrize("voice", ["Nobody", "a\0b", "\ud800"])
-def test_voice_that_is_not_there_reads_no_chapter(
-    api: APIClient, operator: User, voice: str
-) -> None:
+def test_voice_that_is_not_there_reads_no_chapter(api: APIClient, operator: User) -> None:
     book = store_book(operator)
     chapter = api.get(path_of(book, "/plan")).json()["chapters"][1]["id"]
-    body = json.dumps({"edits": [{"edit": "voice", "chapter": chapter, "voice": voice}]})
-
-    answer = api.patch(path_of(book, "/plan"), body, content_type="application/json")
-
-    assert answer.json()["code"] in ("voice_not_found", "voice_invalid")
-    assert answer.json()["status"] in (400, 404)
+    for voice in ("Nobody", "a\0b", "\ud800"):
+        body = json.dumps({"edits": [{"edit": "voice", "chapter": chapter, "voice": voice}]})
+        answer = api.patch(path_of(book, "/plan"), body, content_type="application/json")
+        assert answer.json()["code"] in ("voice_not_found", "voice_invalid"), repr(voice)
+        assert answer.json()["status"] in (400, 404), repr(voice)
 
 
 def test_book_is_started_paused_resumed_and_cancelled(api: APIClient, operator: User) -> None:
@@ -226,15 +196,12 @@ def test_book_is_started_paused_resumed_and_cancelled(api: APIClient, operator: 
     assert progress["segments_total"] == RenderJob.objects.get().segments_total
 
 
-@pytest.mark.parametrize("action", ["pause", "resume", "cancel", "retry", "audio", "proof"])
-def test_book_that_was_not_started_has_nothing_to_stop(
-    api: APIClient, operator: User, action: str
-) -> None:
-    path = path_of(store_book(operator), f"/{action}")
-
-    answer = api.get(path) if action in ("audio", "proof") else api.post(path)
-
-    assert (answer.status_code, answer.json()["code"]) == (409, "book_not_started")
+def test_book_that_was_not_started_has_nothing_to_stop(api: APIClient, operator: User) -> None:
+    book = store_book(operator)
+    for action in ("pause", "resume", "cancel", "retry", "audio", "proof"):
+        send = api.get if action in ("audio", "proof") else api.post
+        answer = send(path_of(book, f"/{action}"))
+        assert refusal_of(answer) == (409, "book_not_started"), action
 
 
 def test_start_takes_another_voice_and_refuses_what_it_does_not_know(
@@ -251,24 +218,16 @@ def test_start_takes_another_voice_and_refuses_what_it_does_not_know(
     assert RenderJob.objects.get().voices.get().version.voice == bob
 
 
-def test_book_whose_job_is_deleted_can_be_started_again(api: APIClient, operator: User) -> None:
+def test_book_whose_job_is_deleted_can_be_started_again_and_takes_its_next_one_along(
+    api: APIClient, operator: User, stored_objects: Callable[[], list[str]]
+) -> None:
     book = store_book(operator)
     job = api.post(path_of(book, "/start")).json()["job"]
 
     assert api.delete(f"/api/v1/jobs/{job}").status_code == 204
-
     assert api.get(path_of(book)).json()["status"] == "planned"
     assert api.post(path_of(book, "/start")).status_code == 202
-
-
-def test_deleted_book_takes_its_job_and_its_files_along(
-    api: APIClient, operator: User, stored_objects: Callable[[], list[str]]
-) -> None:
-    book = store_book(operator)
-    api.post(path_of(book, "/start"))
-
     assert api.delete(path_of(book)).status_code == 204
-
     assert not RenderJob.objects.exists()
     assert stored_objects() == []
     assert api.get(path_of(book)).status_code == 404

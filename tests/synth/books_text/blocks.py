@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from synth.books.book import Block, BlockKind, Book, BookRejectedError
+from tests.synth.books.documents import line_of
 
 
 def texts(book: Book, kind: BlockKind, *, role: str | None = None) -> list[str]:
@@ -29,6 +30,14 @@ def block_of(book: Book, start: str) -> Block:
     """Return the one block whose text begins so."""
     (found,) = [block for *_, block in book.blocks() if block.text.startswith(start)]
     return found
+
+
+def outline(book: Book) -> list[str]:
+    """Return each block as "role: kind|text", without what is usual: no role, a paragraph."""
+    return [
+        f"{block.role}: {line_of(block)}" if block.role else line_of(block)
+        for *_, block in book.blocks()
+    ]
 
 
 def refusal_of(read: Callable[..., object], *arguments: object) -> BookRejectedError:

@@ -6,10 +6,9 @@ import random
 
 import pytest
 
-from synth.books.book import BlockKind
 from synth.books.documents.html import read_front_matter, read_html, read_markdown
 from synth.books.plan import plan_book
-from tests.synth.books_text.blocks import assert_complete, block_of, refusal_of, texts, with_role
+from tests.synth.books_text.blocks import assert_complete, block_of, outline, refusal_of
 
 PAGE = """<!DOCTYPE html><html lang="de"><head><meta charset="{charset}">
 <title>The Project Gutenberg eBook of Die Straße, by Jana Müller</title>
@@ -20,40 +19,35 @@ PAGE = """<!DOCTYPE html><html lang="de"><head><meta charset="{charset}">
 <aside>Mehr Bücher</aside><footer>Impressum</footer></body></html>"""
 
 
-@pytest.mark.parametrize("charset", ["utf-8", "iso-8859-1", "utf-16"])
-def test_page_is_read_in_its_charset(charset: str) -> None:
-    book = read_html(PAGE.format(charset=charset).encode(charset), "a.html")
+STREET = [
+    "navigation: Start | Über uns",
+    "site: furniture|Netzseite",
+    "heading|Die Straße",
+    "Früh am Morgen",
+    "ging er fort.",
+    "alt_text|Eine Straße",
+    "hidden: furniture|x()",
+    "heading|Zwei",
+    "Ein Einwurf.",
+    "site: furniture|Mehr Bücher",
+    "site: furniture|Impressum",
+]
 
-    assert book.metadata.title == "Die Straße"
-    assert book.metadata.authors == ("Jana Müller",)
-    assert book.metadata.language == "de"
-    assert book.metadata.publisher == "Verlag & Söhne"
-    assert texts(book, BlockKind.PARAGRAPH, role="") == [
-        "Früh am Morgen",
-        "ging er fort.",
-        "Ein Einwurf.",
-    ]
+
+@pytest.mark.parametrize("charset", ["utf-8", "iso-8859-1", "utf-16"])
+def test_page_is_read_in_its_charset_and_what_frames_it_has_a_role(charset: str) -> None:
+    book = read_html(PAGE.format(charset=charset).encode(charset), "a.html")
+    found = book.metadata
+    assert (found.title, found.authors) == ("Die Straße", ("Jana Müller",))
+    assert (found.language, found.publisher) == ("de", "Verlag & Söhne")
+    assert outline(book) == STREET
+    assert [(entry.title, entry.level) for entry in book.toc] == [("Die Straße", 1), ("Zwei", 2)]
     assert_complete(book)
 
 
 def test_charset_is_found_where_the_page_names_none() -> None:
-    book = read_html("<p>Früh am Morgen ging Élise über die Straße.".encode("cp1252"), "a.html")
-
-    assert texts(book, BlockKind.PARAGRAPH) == ["Früh am Morgen ging Élise über die Straße."]
-
-
-def test_what_frames_the_page_has_a_role() -> None:
-    book = read_html(PAGE.format(charset="utf-8").encode(), "a.html")
-
-    assert with_role(book, "navigation") == ["Start | Über uns"]
-    assert with_role(book, "site") == ["Netzseite", "Mehr Bücher", "Impressum"]
-
-
-def test_headings_make_the_contents_and_pictures_keep_their_words() -> None:
-    book = read_html(PAGE.format(charset="utf-8").encode(), "a.html")
-
-    assert [(entry.title, entry.level) for entry in book.toc] == [("Die Straße", 1), ("Zwei", 2)]
-    assert texts(book, BlockKind.ALT_TEXT) == ["Eine Straße"]
+    text = "Früh am Morgen ging Élise über die Straße."
+    assert outline(read_html(f"<p>{text}".encode("cp1252"), "a.html")) == [text]
 
 
 OLD_GUTENBERG = """<html><head><title>X</title></head><body><pre>
@@ -77,19 +71,22 @@ Produced by Somebody
 def test_header_and_licence_of_gutenberg_are_furniture_without_roles_too() -> None:
     book = read_html(OLD_GUTENBERG.encode(), "4650.html")
 
-    assert with_role(book, "pg-header")[-1] == "Produced by Somebody"
-    assert with_role(book, "pg-footer")[-1] == "License"
-    spoken = [b.text for *_, b in book.blocks() if b.kind is not BlockKind.FURNITURE]
-    assert spoken == ["CHAPITRE PREMIER", "Il y avait en Vestphalie un jeune garçon."]
+    assert outline(book)[5:] == [
+        "pg-header: furniture|Produced by Somebody",
+        "heading|CHAPITRE PREMIER",
+        "Il y avait en Vestphalie un jeune garçon.",
+        "pg-footer: furniture|End of Project Gutenberg's Candide, by Voltaire",
+        "pg-footer: furniture|*** END OF THIS PROJECT GUTENBERG EBOOK CANDIDE ***",
+        "pg-footer: furniture|License",
+    ]
+    assert all(line.startswith("pg-header: furniture|") for line in outline(book)[:5])
     assert (book.metadata.title, book.metadata.language) == ("Candide", "fr")
     assert_complete(book)
 
 
 def test_entities_are_not_fetched() -> None:
     page = '<!DOCTYPE html [<!ENTITY x SYSTEM "file:///etc/passwd">]><html><p>a &x; b</p></html>'
-
     book = read_html(page.encode(), "a.html")
-
     assert not any("root:" in block.text for *_, block in book.blocks())
 
 
@@ -100,7 +97,6 @@ def test_page_without_words_is_refused_as_empty(page: str) -> None:
 
 def test_deeply_nested_page_is_read() -> None:
     book = read_html(("<div>" * 3000 + "deep" + "</div>" * 3000).encode(), "a.html")
-
     assert "deep" in " ".join(block.text for *_, block in book.blocks())
 
 
@@ -144,43 +140,36 @@ End <b>raw</b> &amp; done.<script>alert(1)</script>
 BOOK = read_markdown(SOURCE.encode(), "clock.md")
 
 
-def test_front_matter_says_what_the_book_is() -> None:
-    assert BOOK.metadata.title == "The Clock"
-    assert BOOK.metadata.authors == ("Jane Doe", "John Roe")
-    assert BOOK.metadata.language == "en-GB"
-    assert texts(BOOK, BlockKind.FURNITURE, role="metadata")[0].startswith('title: "The Clock"')
+def test_front_matter_and_headings_say_what_the_book_is() -> None:
+    found = BOOK.metadata
+    assert (found.title, found.authors) == ("The Clock", ("Jane Doe", "John Roe"))
+    assert found.language == "en-GB"
+    contents = [("Part One", 1), ("Chapter 1", 2), ("Chapter 2", 2)]
+    assert [(entry.title, entry.level) for entry in BOOK.toc] == contents
 
 
-def test_headings_make_the_contents() -> None:
-    assert [(entry.title, entry.level) for entry in BOOK.toc] == [
-        ("Part One", 1),
-        ("Chapter 1", 2),
-        ("Chapter 2", 2),
+def test_words_of_markdown_are_read_and_addresses_and_scripts_are_not() -> None:
+    assert outline(BOOK) == [
+        'metadata: furniture|title: "The Clock" author: [Jane Doe, John Roe] lang: en-GB draft: '
+        "true",
+        "heading|Part One",
+        "heading|Chapter 1",
+        "It was late, see the site and wound it.",
+        "noteref: furniture|[1]",
+        "alt_text|A clock",
+        'code: verse|print("never")',
+        "list_item|1. one",
+        "list_item|2. two",
+        "table_row|who, when",
+        "table_row|Jane, noon",
+        "break|",
+        "heading|Chapter 2",
+        "End raw & done.",
+        "hidden: furniture|alert(1)",
+        "footnote: note|The note's words.",
     ]
-
-
-def test_words_of_links_are_read_and_addresses_are_not() -> None:
-    assert block_of(BOOK, "It was").text == "It was late, see the site and wound it."
-    assert not any("secret" in block.text for *_, block in BOOK.blocks())
-
-
-def test_note_is_reached_from_its_mark() -> None:
     note = block_of(BOOK, "The note's words.")
-
-    assert note.kind is BlockKind.NOTE
     assert block_of(BOOK, "It was").note_marks == (f"clock.md#{note.anchors[0]}",)
-
-
-def test_code_pictures_and_tables_keep_their_kinds() -> None:
-    assert with_role(BOOK, "code") == ['print("never")']
-    assert texts(BOOK, BlockKind.ALT_TEXT) == ["A clock"]
-    assert texts(BOOK, BlockKind.TABLE_ROW)[-1] == "Jane, noon"
-    assert texts(BOOK, BlockKind.LIST_ITEM) == ["1. one", "2. two"]
-
-
-def test_raw_markup_leaves_its_words_and_scripts_are_silent() -> None:
-    assert texts(BOOK, BlockKind.PARAGRAPH)[-1] == "End raw & done."
-    assert block_of(BOOK, "alert").kind is BlockKind.FURNITURE
 
 
 @pytest.mark.parametrize(
@@ -235,7 +224,6 @@ def test_lone_heading_above_the_others_is_the_title(
     text: str, title: str, chapters: list[str]
 ) -> None:
     plan = plan_book(read_markdown(text.encode(), "a.md"))
-
     assert plan.metadata.title == title
     assert [chapter.title for chapter in plan.included] == chapters
     if title == "The Bell":

@@ -12,7 +12,7 @@ from synth.contract import Sampling
 from synth.engine.model.decode import StepOutput
 from synth.engine.model.decode_state import DecodeState
 from synth.engine.model.graphs import StepRunner
-from synth.engine.model.prefill import SlotPrompt, prefill
+from synth.engine.model.prefill import SlotStart, start_slots
 
 SLOTS = 5
 
@@ -46,7 +46,7 @@ class Arrangement:
 
         def join(runner: StepRunner, state: DecodeState) -> StepOutput:
             state.assign(slot, sampling, prompt_positions=prompt.shape[1])
-            return prefill(self._loaded.model, state, [SlotPrompt(slot, prompt)])
+            return start_slots(self._loaded.model, state, [SlotStart(slot, prompt)])
 
         return join
 

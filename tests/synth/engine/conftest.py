@@ -1,9 +1,8 @@
-"""Share the golden folder, its model and random checkpoints among the engine's tests."""
+"""Share the golden folder, its model and engines of it among the engine's tests."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,8 @@ import torch
 from lab.golden.case import GoldenFolder
 from lab.golden.models import Loaded, load
 from synth.engine import Engine
-from tests.synth.engine.engine_runs import CONFIG, Start
+from synth.engine.slots.batch import SlotBatch
+from tests.synth.engine.engine_runs import Frames, Start, engine_of
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden"
 
@@ -32,15 +32,39 @@ def loaded_bf16(golden: GoldenFolder) -> Loaded:
     return load(golden, torch.bfloat16)
 
 
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    """An engine of four slots for the tests of a module: none of them changes it."""
+    shared = engine_of(slots=4)
+    yield shared
+    shared.close()
+
+
 @pytest.fixture
 def start() -> Iterator[Start]:
     """Start engines of the golden model, closed again when the test ends."""
     engines: list[Engine] = []
 
     def begin(**changes: object) -> Engine:
-        engines.append(Engine.load(replace(CONFIG, **changes)))  # type: ignore[arg-type]  # by name
+        engines.append(engine_of(**changes))
         return engines[-1]
 
     yield begin
     for engine in engines:
         engine.close()
+
+
+@pytest.fixture
+def frames(monkeypatch: pytest.MonkeyPatch) -> Frames:
+    """What stands in front of the frames of all engines of this test; its gate is open."""
+    found, compute = Frames(), SlotBatch.step
+    found.gate.set()
+    monkeypatch.setattr(SlotBatch, "step", lambda batch: found.step(batch, compute))
+    return found
+
+
+@pytest.fixture
+def held(frames: Frames) -> Frames:
+    """The same with a closed gate: no frame is begun before the test opens it."""
+    frames.gate.clear()
+    return frames

@@ -14,12 +14,12 @@ import torch
 from synth.engine import device as heap
 from synth.engine.device import HostCopy, copy_to, find_memory, to_device
 
+CPU = torch.device("cpu")
+
 
 def test_values_arrive_in_rows_that_are_not_contiguous() -> None:
     values, target = torch.arange(12).view(3, 4).T, torch.zeros(5, 3, dtype=torch.int64)
-
     copy_to(target[1:], values)
-
     assert torch.equal(target[1:], values) and not target[0].any()
     assert torch.equal(to_device(values, torch.device("cpu")), values)
 
@@ -30,49 +30,29 @@ def test_values_reach_a_gpu_behind_work_that_is_queued() -> None:
     queued = torch.randn(2048, 2048, device=device)
     for _ in range(20):
         queued = queued @ queued / 2048
-
     values = torch.arange(12).view(3, 4).T
     found = to_device(values, device)
-
     assert found.is_cuda and torch.equal(found.cpu(), values)
 
 
 @pytest.mark.parametrize("buffered", [False, True])
 def test_every_tensor_comes_in_its_own_dtype_shape_and_memory(buffered: bool) -> None:
-    whole = torch.randn(3, 1000)
+    whole, copy = torch.randn(3, 1000), HostCopy(CPU, buffered=buffered)
     tensors = [whole[1, :333], torch.arange(30, dtype=torch.int32).view(10, 3), whole[:, ::7]]
-
-    found = HostCopy(torch.device("cpu"), buffered=buffered).take(tensors)
-
-    for array, tensor in zip(found, tensors, strict=True):
-        assert array.base is None
-        assert array.dtype == tensor.numpy().dtype
-        assert np.array_equal(array, tensor.numpy())
-    kept = found[0].copy()
-    whole.zero_()
-    assert np.array_equal(found[0], kept)
-
-
-def test_the_buffer_is_used_again_and_grows_with_a_larger_pass() -> None:
-    copy = HostCopy(torch.device("cpu"), buffered=True)
-    (first,) = copy.take([torch.ones(50)])
-    tensors = [torch.randn(300_000), torch.randn(200_001), torch.randn(10)]
-
-    found = copy.take(tensors)
-
-    assert first.sum() == 50  # what came does not change with what comes next
-    for array, tensor in zip(found, tensors, strict=True):
-        assert np.array_equal(array, tensor.numpy())
-
-
-@pytest.mark.parametrize("buffered", [False, True])
-def test_nothing_and_empty_tensors_are_taken(buffered: bool) -> None:
-    copy = HostCopy(torch.device("cpu"), buffered=buffered)
+    empty = [torch.empty(0), torch.empty(10, 0, dtype=torch.int32)]
+    large = [torch.randn(300_000), torch.randn(200_001), torch.randn(10)]  # the buffer grows
 
     assert copy.take([]) == []
-    found = copy.take([torch.empty(0), torch.empty(10, 0, dtype=torch.int32), torch.ones(2)])
-    assert [array.shape for array in found] == [(0,), (10, 0), (2,)]
-    assert found[2].tolist() == [1.0, 1.0]
+    for group in (tensors, empty, large):
+        found = copy.take(group)
+        for array, tensor in zip(found, group, strict=True):
+            assert array.base is None
+            assert (array.dtype, array.shape) == (tensor.numpy().dtype, tuple(tensor.shape))
+            assert np.array_equal(array, tensor.numpy())
+        kept = [array.copy() for array in found]
+        whole.add_(1)  # nor does what came change with what comes next
+        copy.take([torch.ones(50)])
+        assert all(np.array_equal(*pair) for pair in zip(found, kept, strict=True))
 
 
 @pytest.mark.gpu
@@ -84,11 +64,9 @@ def test_it_waits_for_what_was_put_on_the_stream_before() -> None:
         for _ in range(20):
             x = (x @ x).sign()
         (found,) = copy.take([x])
-
     assert np.array_equal(found, x.cpu().numpy())
 
 
-CPU = torch.device("cpu")
 MB = 2**20
 
 
@@ -107,18 +85,13 @@ def machine(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_machine_without_limits_has_what_is_available(machine: Path) -> None:
-    found = find_memory(CPU, root=machine)
-
-    assert (found.free, found.total, found.source) == (6144 * MB, 8192 * MB, "this machine")
-
-
 V1, V2 = "sys/fs/cgroup/memory", "sys/fs/cgroup"
 
 
 @pytest.mark.parametrize(
     ("group", "files", "expected"),
     [
+        pytest.param("", {}, (6144 * MB, 8192 * MB, "this machine"), id="no group"),
         pytest.param(
             "0::/",
             {
@@ -174,17 +147,11 @@ V1, V2 = "sys/fs/cgroup/memory", "sys/fs/cgroup"
 def test_a_container_has_its_tightest_limit(
     machine: Path, group: str, files: dict[str, str], expected: tuple[int, int, str]
 ) -> None:
-    write(machine, {"proc/self/cgroup": f"{group}\n"} | files)
-
+    write(machine, {"proc/self/cgroup": f"{group}\n"} | files if group else {})
     found = find_memory(CPU, root=machine)
-
     assert (found.free, found.total, found.source) == expected
-
-
-def test_this_machine_has_memory() -> None:
-    found = find_memory(CPU)
-
-    assert 0 < found.free <= found.total
+    here = find_memory(CPU)
+    assert 0 < here.free <= here.total
 
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the heap is of Linux's C library")
@@ -208,12 +175,12 @@ print(faults())
 """
 
 
+@pytest.mark.thorough
 def test_memory_between_tensors_is_kept() -> None:
     """Count how often pages are got anew while 50 tensors of 2,048 pages come and go."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
     )
-
     assert int(done.stdout) < 2048
 
 
@@ -224,11 +191,9 @@ def test_a_choice_that_was_made_for_the_process_holds(
     made: list[tuple[int, int]] = []
     library = SimpleNamespace(mallopt=lambda *choice: made.append(choice))
     monkeypatch.setattr("ctypes.CDLL", lambda _: library)
-
     monkeypatch.setenv(name, "1")
     heap.keep_heap()
     assert not made
-
     monkeypatch.delenv(name)
     heap.keep_heap()
     assert len(made) == 2

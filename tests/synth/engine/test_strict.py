@@ -12,13 +12,21 @@ import torch
 from torch import Tensor
 
 from lab.bench.presets import preset_models
-from synth.contract import Reference, RenderSpec, Sampling, SegmentAudio
+from synth.contract import RenderSpec, SegmentAudio
 from synth.engine import Engine
-from synth.engine.loading.loaded_models import LoadedModels, load_models
-from synth.engine.slots.batch import RunningSlot
-from tests.synth.engine.engine_runs import CONFIG, voice
+from synth.engine.loading.loaded_models import LoadedModels
+from synth.engine.slots.requests import SlotRequest
+from tests.synth.engine.engine_runs import (
+    CONFIG,
+    Start,
+    assert_same_codes,
+    models_of,
+    render,
+    spec,
+    voice,
+)
 
-SLOTS = 16
+SLOTS = 8
 FRAMES = 7
 STRICT = replace(CONFIG, slots=SLOTS, max_positions=1024, strict=True)
 
@@ -33,11 +41,11 @@ class Traces:
     bits: dict[Future[SegmentAudio], Bits] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        batch = self.engine._threads.slots.batch
+        batch = self.engine._slots.batch
         slow = self.engine._models.dual_ar.slow
         logits, step, release = type(slow).logits, batch.step, batch.release
         native = self.engine._models.dual_ar.native
-        steps: list[list[RunningSlot]] = []
+        steps: list[list[SlotRequest]] = []
 
         def traced_step() -> None:
             steps.append(batch.running)
@@ -47,24 +55,24 @@ class Traces:
                 return
             # Compiled frames keep their logits to themselves; what each draws shows them.
             states = native.states(batch.state.bucket(batch.bucket))
-            for running in made:
-                found = [states[running.slot].clone(), batch.state.columns[running.slot].clone()]
-                self.bits.setdefault(running.request.future, []).extend(found)
+            for one in made:
+                found = [states[one.slot].clone(), batch.state.columns[one.slot].clone()]
+                self.bits.setdefault(one.future, []).extend(found)
 
         def traced_logits(hidden: Tensor) -> Tensor:
             found = logits(slow, hidden)
-            for running in steps[0] if steps else []:
-                rows = self.bits.setdefault(running.request.future, [])
-                rows += [hidden[running.slot].clone(), found[running.slot].clone()]
+            for one in steps[0] if steps else []:
+                rows = self.bits.setdefault(one.future, [])
+                rows += [hidden[one.slot].clone(), found[one.slot].clone()]
             return found
 
-        def traced_release(running: RunningSlot) -> None:
-            if running.slot is not None:
-                end = int(batch.state.position[running.slot])
-                rows = self.bits.setdefault(running.request.future, [])
-                cache = batch.state.cache
-                rows += [t[:, running.slot, :, :end].clone() for t in (cache.keys, cache.values)]
-            release(running)
+        def traced_release(request: SlotRequest) -> None:
+            slot = request.slot
+            if slot is not None:
+                end, cache = int(batch.state.position[slot]), batch.state.cache
+                rows = self.bits.setdefault(request.future, [])
+                rows += [t[:, slot, :, :end].clone() for t in (cache.keys, cache.values)]
+            release(request)
 
         batch.step, batch.release = traced_step, traced_release  # type: ignore[method-assign]
         slow.logits = traced_logits  # type: ignore[method-assign]  # until the engine is closed
@@ -110,30 +118,26 @@ def close(traces: Traces) -> None:
         pytest.param(
             ("mid", "bfloat16", "auto"), marks=[pytest.mark.compiler, pytest.mark.thorough]
         ),
-        pytest.param(("mid", "int8", "auto"), marks=pytest.mark.compiler),
+        pytest.param(("golden", "int8", "auto"), marks=pytest.mark.compiler),
+        pytest.param(("mid", "int8", "auto"), marks=[pytest.mark.compiler, pytest.mark.thorough]),
     ],
     ids="-".join,
 )
 def models(request: pytest.FixtureRequest) -> LoadedModels:
     name, dtype, kernels = request.param
     if name == "golden":
-        return load_models(replace(STRICT, dtype=dtype, kernels=kernels))
+        return models_of(replace(STRICT, dtype=dtype, kernels=kernels))
     return preset_models(name, device="cpu", dtype=dtype, kernels=kernels)
 
 
-def ask(text: str, seed: int, reference: Reference, frames: int = FRAMES) -> RenderSpec:
-    return RenderSpec(text, reference, Sampling(seed=seed, max_frames=frames))
-
-
-MINE = ask("The same words each time.", 77, voice(1, 40))
+MINE = spec("The same words each time.", voice(1, 40), seed=77, max_frames=FRAMES)
 
 
 def others(number: int, *, voice_frames: int) -> list[RenderSpec]:
     """Return different requests of three voices and different lengths."""
-    return [
-        ask(f"Sentence {n} " * (1 + n % 4), n, voice(n % 3, voice_frames + n % 3), 3 + n % 6)
-        for n in range(number)
-    ]
+    texts = [f"Sentence {n} " * (1 + n % 4) for n in range(number)]
+    voices = [voice(n, voice_frames + n) for n in range(3)]
+    return [spec(text, voices[n % 3], seed=n, max_frames=3 + n % 6) for n, text in enumerate(texts)]
 
 
 def assert_same(found: tuple[SegmentAudio, Bits], expected: tuple[SegmentAudio, Bits]) -> None:
@@ -175,9 +179,10 @@ def test_the_bits_are_the_same_in_every_arrangement(models: LoadedModels, begin:
 def test_the_bits_are_the_same_after_memory_ran_out(
     begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    traces = begin(load_models(STRICT))
+    traces = begin(models_of(STRICT))
     alone = traces.of(traces.engine.submit(MINE))
-    step, tries = traces.engine._threads.slots.batch.step, []
+    batch, tries = traces.engine._slots.batch, []
+    step = batch.step
 
     def fail_once() -> None:
         tries.append(True)
@@ -186,7 +191,7 @@ def test_the_bits_are_the_same_after_memory_ran_out(
             raise torch.OutOfMemoryError("no memory")
         step()
 
-    monkeypatch.setattr(traces.engine._threads.slots.batch, "step", fail_once)
+    monkeypatch.setattr(batch, "step", fail_once)
     specs = with_mine_at(2, others(5, voice_frames=10))
     futures = [traces.engine.submit(one) for one in specs]
 
@@ -197,18 +202,11 @@ def test_the_bits_are_the_same_after_memory_ran_out(
     assert all(torch.equal(a, b) for a, b in zip(bits[-2:], alone[1][-2:], strict=True))
 
 
-def test_without_strict_mode_codes_are_equal_where_logits_agree() -> None:
+def test_without_strict_mode_codes_are_equal_where_logits_agree(start: Start) -> None:
     """The golden model's products are small: one row's bits do not depend on the other rows."""
-    engine = Engine.load(replace(STRICT, strict=False, dtype="float32"))
-    try:
-        alone = engine.render(MINE)
-        futures = [
-            engine.submit(one) for one in with_mine_at(7, others(SLOTS - 1, voice_frames=10))
-        ]
-        assert np.array_equal(futures[7].result(120).codes, alone.codes)
-        joined = [engine.submit(one) for one in others(6, voice_frames=300)]
-        assert np.array_equal(engine.submit(MINE).result(120).codes, alone.codes)
-        for future in joined:
-            future.result(120)
-    finally:
-        engine.close()
+    engine = start(slots=SLOTS, max_positions=1024, dtype="float32")
+    alone = [engine.render(MINE)]
+    takes = render(engine, with_mine_at(7, others(SLOTS - 1, voice_frames=10)))
+    assert_same_codes([takes[7]], alone)
+    takes = render(engine, with_mine_at(6, others(6, voice_frames=300)))
+    assert_same_codes([takes[6]], alone)

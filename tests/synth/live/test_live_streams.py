@@ -3,106 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import uuid
 from collections.abc import Awaitable, Callable, Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from django.db import OperationalError
 
-from synth.live import streams as player
-from synth.live import watcher
-from synth.live.streams import LIVE_HEADER, LivePlayer, LiveStreams, Outcome, wav_head
+from synth.audio.writers import wav_head
+from synth.formats import FORMATS
+from synth.live import streams, watcher
+from synth.live.pipeline import LiveOptions, Pipeline
+from synth.live.streams import (
+    LIVE_HEADER,
+    LiveAnswer,
+    LivePlayer,
+    LiveStreams,
+    Outcome,
+    live_headers,
+)
 from synth.live.watcher import Chunk, LiveRows, LiveWatcher, SegmentState
-
-JOB = uuid.UUID("7b6b1de4-6f2c-4a3c-9e0a-111111111111")
-TAKE = uuid.UUID(int=7)
-URL = f"/api/v1/jobs/{JOB}/audio"
-RATE = 8000
-
-
-class Rows:
-    """Stand for the database, the storage, and the view that answers first."""
-
-    def __init__(self, *, form: str | None = "pcm") -> None:
-        self.form = form
-        self.states: dict[int, SegmentState] = {1: SegmentState("claimed", None, 0)}
-        self.objects: dict[str, bytes] = {}
-        self.num_looks = 0
-        self.noted: list[Collection[uuid.UUID]] = []
-        self.failing = False
-
-    def write(self, *pieces: bytes, is_whole: bool = False, status: str = "claimed") -> None:
-        self.objects |= {f"key{index}": piece for index, piece in enumerate(pieces)}
-        chunks = [
-            Chunk(
-                index, f"key{index}", len(piece) // 2, RATE, is_whole and index == len(pieces) - 1
-            )
-            for index, piece in enumerate(pieces)
-        ]
-        take = TAKE if status == "done" else None
-        self.states[1] = SegmentState(status, take, 0, {TAKE: chunks})
-
-    def look_up(self, new: Collection[uuid.UUID], wanted: Collection[int]) -> LiveRows:
-        self.num_looks += 1
-        if self.failing:
-            raise OperationalError("away")
-        order = [*self.states]
-        return LiveRows(
-            dict.fromkeys(new, order), {pk: self.states[pk] for pk in wanted if pk in self.states}
-        )
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await receive()
-        headers = [(b"content-type", b"audio/pcm")]
-        if self.form is not None:
-            headers.append((LIVE_HEADER.lower().encode(), self.form.encode()))
-        status = 200 if self.form is not None else 404
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": b"the view's"})
-
-
-class Client:
-    """A listener: it keeps what it is sent, can leave, and can stop taking."""
-
-    def __init__(self, app: LiveStreams, *, query: bytes = b"live=1", method: str = "GET") -> None:
-        self.sent: list[dict[str, Any]] = []
-        self.may_take = asyncio.Event()
-        self.may_take.set()
-        self.messages = asyncio.Queue[dict[str, Any]]()
-        scope = {"type": "http", "method": method, "path": URL, "query_string": query}
-        self.messages.put_nowait({"type": "http.request", "body": b"", "more_body": False})
-        self.serving = asyncio.create_task(app(scope, self.messages.get, self._keep))
-
-    async def _keep(self, message: Any) -> None:
-        await self.may_take.wait()
-        self.sent.append(dict(message))
-
-    @property
-    def status(self) -> int:
-        code: int = self.sent[0]["status"]
-        return code
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return {name.decode(): value.decode() for name, value in self.sent[0]["headers"]}
-
-    @property
-    def body(self) -> bytes:
-        return b"".join(message.get("body", b"") for message in self.sent)
-
-    async def until(self, body: bytes) -> None:
-        """Return once exactly this was sent."""
-        async with asyncio.timeout(180):
-            while self.body != body:
-                await asyncio.sleep(0.005)
-
-    async def leave(self) -> None:
-        self.messages.put_nowait({"type": "http.disconnect"})
-        await self.end()
-
-    async def end(self) -> None:
-        await asyncio.wait_for(self.serving, 180)
+from tests.synth.audio.received import receive
+from tests.synth.live.listening import JOB, RATE, TAKE, TRAILERS, Client, Failing, Rows, pieces_of
 
 
 @pytest.fixture(autouse=True)
@@ -111,229 +33,289 @@ def quick_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watcher, "SOON_SECONDS", 0.001)
 
 
-def play(
-    rows: Rows,
-    scene: Callable[[LiveStreams, LiveWatcher], Awaitable[None]],
-    *,
-    max_streams: int = 100,
-    start_seconds: float = 5.0,
-) -> None:
-    """Run a scene against an application that is wrapped."""
+class Stage(NamedTuple):
+    """What a scene has: rows that it may change, the application, and who looks for listeners."""
 
-    async def run() -> None:
+    rows: Rows
+    app: LiveStreams
+    looking: LiveWatcher
+
+
+Scene = Callable[[Stage], Awaitable[None]]
+
+
+def scene(
+    *, form: str = "pcm", max_streams: int = 100, start_seconds: float = 5.0
+) -> Callable[[Scene], Callable[[], None]]:
+    """Make a test of what happens around an application that is wrapped."""
+
+    async def run(happens: Scene) -> None:
+        rows = Rows(form)
         looking = LiveWatcher(rows.look_up, rows.noted.append, note_seconds=0.05)
-        player = LivePlayer(max_streams=max_streams, watcher=looking, read=rows.objects.get)
-        app = LiveStreams(rows, player, start_seconds=start_seconds)
-        await scene(app, looking)
+        player = LivePlayer(max_streams=max_streams, watcher=looking, read=rows.read)
+        await happens(Stage(rows, LiveStreams(rows, player, start_seconds=start_seconds), looking))
         async with asyncio.timeout(180):  # the rounds end with the last listener
             while looking._rounds is not None and not looking._rounds.done():
                 await asyncio.sleep(0.005)
 
-    asyncio.run(run())
+    return lambda happens: lambda: asyncio.run(run(happens))
 
 
-def test_audio_goes_out_as_it_is_listed_and_ends_with_the_job() -> None:
-    rows = Rows(form="wav")
+@scene(form="wav")
+async def test_audio_goes_out_as_it_is_listed_and_ends_with_the_job(on: Stage) -> None:
+    client = Client(on.app)
+    on.rows.write(b"aabb")
+    await client.until(wav_head(RATE) + b"aabb")
+    on.rows.write(b"aabb", b"cc", is_whole=True, status="done")
+    await client.end()
 
-    async def scene(app: LiveStreams, looking: LiveWatcher) -> None:
-        client = Client(app)
-        rows.write(b"aabb")
-        await client.until(wav_head(RATE) + b"aabb")
-        rows.write(b"aabb", b"cc", is_whole=True, status="done")
+    assert (client.status, client.headers["tts-sample-rate"]) == (200, str(RATE))
+    assert client.body == wav_head(RATE) + b"aabbcc"
+    assert client.sent[-1]["more_body"] is False
+
+
+@scene()
+async def test_fifty_listeners_share_each_look(on: Stage) -> None:
+    on.rows.write(b"aabb")
+    clients = [Client(on.app) for _ in range(50)]
+    for client in clients:
+        await client.until(b"aabb")
+    looks = on.rows.num_looks
+    await asyncio.sleep(0.2)
+    assert on.rows.num_looks - looks < 20
+    on.rows.write(b"aabb", is_whole=True, status="done")
+    for client in clients:
+        await client.end()
+    assert not on.looking.listeners
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_each_format_is_heard_before_the_rest_is_rendered(form: str) -> None:
+    pieces = pieces_of(2)
+
+    @scene(form=form)
+    async def heard(on: Stage) -> None:
+        on.rows.write(*pieces[:3])
+        client = Client(on.app)
+        await client.until_sent(1)  # nothing else is rendered before this was received
+        on.rows.write(*pieces, is_whole=True, status="done")
         await client.end()
 
-        assert (client.status, client.headers["tts-sample-rate"]) == (200, str(RATE))
-        assert client.body == wav_head(RATE) + b"aabbcc"
+        assert client.headers["content-type"] == FORMATS[form].content_type
+        assert client.headers["tts-sample-rate"] == str(RATE)
         assert client.sent[-1]["more_body"] is False
+        if FORMATS[form].is_played:
+            samples, rate, _ = receive(client.body)
+            assert len(samples) / rate == pytest.approx(2, abs=0.3)
 
-    play(rows, scene)
-
-
-def test_fifty_listeners_share_each_look() -> None:
-    rows = Rows()
-
-    async def scene(app: LiveStreams, looking: LiveWatcher) -> None:
-        rows.write(b"aabb")
-        clients = [Client(app) for _ in range(50)]
-        for client in clients:
-            await client.until(b"aabb")
-        looks = rows.num_looks
-        await asyncio.sleep(0.2)
-        assert rows.num_looks - looks < 20
-        rows.write(b"aabb", is_whole=True, status="done")
-        for client in clients:
-            await client.end()
-        assert not looking.listeners
-
-    play(rows, scene)
+    heard()
 
 
-def test_listener_who_takes_nothing_holds_up_nobody_and_is_sent_no_more() -> None:
-    rows = Rows()
-
-    async def scene(app: LiveStreams, looking: LiveWatcher) -> None:
-        rows.write(b"aabb")
-        slow, quick = Client(app), Client(app)
-        await slow.until(b"aabb")
-        slow.may_take.clear()
-        rows.write(b"aabb", b"ccdd", b"ee", is_whole=True, status="done")
-        await quick.end()
-        assert (quick.body, slow.body) == (b"aabbccddee", b"aabb")
-        slow.may_take.set()
-        await slow.end()
-        assert slow.body == b"aabbccddee"
-
-    play(rows, scene)
+@scene()
+async def test_listener_who_takes_nothing_holds_up_nobody_and_is_sent_no_more(on: Stage) -> None:
+    on.rows.write(b"aabb")
+    slow, quick = Client(on.app), Client(on.app)
+    await slow.until(b"aabb")
+    slow.may_take.clear()
+    on.rows.write(b"aabb", b"ccdd", b"ee", is_whole=True, status="done")
+    await quick.end()
+    assert (quick.body, slow.body) == (b"aabbccddee", b"aabb")
+    slow.may_take.set()
+    await slow.end()
+    assert slow.body == b"aabbccddee"
 
 
-def test_client_that_takes_nothing_for_long_loses_its_stream(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(player, "SILENT_SECONDS", 0.1)
-    rows = Rows()
-
-    async def scene(app: LiveStreams, looking: LiveWatcher) -> None:
-        rows.write(b"aabb")
-        client = Client(app)
-        await client.until(b"aabb")
+@scene()
+async def test_slow_listeners_pieces_are_neither_read_nor_encoded_ahead(on: Stage) -> None:
+    on.rows.write(b"aa")
+    slow = [Client(on.app) for _ in range(streams.THREADS + 1)]
+    for client in slow:
+        await client.until(b"aa")
         client.may_take.clear()
-        rows.write(b"aabb", b"ccdd")
-        with pytest.raises(TimeoutError):
-            await client.end()
-        assert not looking.listeners
+    on.rows.num_reads = 0
+    on.rows.write(*[b"aa"] * 50, is_whole=True, status="done")
+    quick = Client(on.app)
+    await quick.end()
 
-    play(rows, scene)
+    assert quick.body == b"aa" * 50
+    assert on.rows.num_reads <= 50 + len(slow)
+    for client in slow:
+        await client.leave()
+    assert not on.looking.listeners
 
 
-def test_disconnected_listener_frees_its_place() -> None:
-    rows = Rows()
+@scene(max_streams=1)
+async def test_who_leaves_frees_his_place_though_his_piece_is_still_encoded(on: Stage) -> None:
+    going_on, begun = threading.Event(), threading.Event()
 
-    async def scene(app: LiveStreams, looking: LiveWatcher) -> None:
-        rows.write(b"aabb")
-        first = Client(app)
-        await first.until(b"aabb")
-        refused = Client(app)
-        await refused.end()
-        assert (refused.status, b"too_many_live_streams" in refused.body) == (503, True)
-        assert refused.headers["retry-after"]
-        assert LIVE_HEADER.lower() not in refused.headers
+    def encode_slowly(_pipeline: Pipeline, _content: bytes) -> bytes:
+        begun.set()
+        going_on.wait(180)
+        return b"late"
+
+    on.rows.write(b"aabb")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Pipeline, "sound", encode_slowly)
+        first = Client(on.app)
+        await asyncio.to_thread(begun.wait, 180)
         await first.leave()
-        assert not looking.listeners
-        second = Client(app)
+    try:
+        assert not on.looking.listeners
+        second = Client(on.app)
         await second.until(b"aabb")
         await second.leave()
-
-    play(rows, scene, max_streams=1)
-
-
-def test_listener_is_noted_so_that_pieces_stay() -> None:
-    rows = Rows()
-
-    async def scene(app: LiveStreams, looking: LiveWatcher) -> None:
-        client = Client(app)
-        async with asyncio.timeout(180):
-            while not rows.noted:
-                await asyncio.sleep(0.01)
-        assert rows.noted[0] == {JOB}
-        await client.leave()
-
-    play(rows, scene)
+    finally:
+        going_on.set()
+    assert first.sent == []
 
 
-def test_database_that_is_away_for_a_moment_is_waited_for() -> None:
-    rows = Rows()
-
-    async def scene(app: LiveStreams, looking: LiveWatcher) -> None:
-        rows.write(b"aabb")
-        client = Client(app)
-        await client.until(b"aabb")
-        rows.failing = True
-        await asyncio.sleep(0.1)
-        rows.failing = False
-        rows.write(b"aabb", b"cc", is_whole=True, status="done")
-        await client.end()
-        assert client.body == b"aabbcc"
-
-    play(rows, scene)
+@scene()
+async def test_client_that_takes_nothing_for_long_loses_its_stream(on: Stage) -> None:
+    on.rows.write(b"aabb")
+    client = Client(on.app)
+    await client.until(b"aabb")
+    client.may_take.clear()
+    on.rows.write(b"aabb", b"ccdd")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streams, "SILENT_SECONDS", 0.1)
+        with pytest.raises(TimeoutError):
+            await client.end()
+    assert not on.looking.listeners
 
 
-def test_deleted_job_breaks_the_stream_off_behind_what_was_sent() -> None:
-    rows = Rows()
+@scene(max_streams=1)
+async def test_disconnected_listener_frees_its_place(on: Stage) -> None:
+    on.rows.write(b"aabb")
+    first = Client(on.app)
+    await first.until(b"aabb")
+    refused = Client(on.app)
+    await refused.end()
+    assert (refused.status, b"too_many_live_streams" in refused.body) == (503, True)
+    assert refused.headers["retry-after"]
+    assert LIVE_HEADER.lower() not in refused.headers
+    await first.leave()
+    assert not on.looking.listeners
+    second = Client(on.app)
+    await second.until(b"aabb")
+    await second.leave()
 
-    async def scene(app: LiveStreams, looking: LiveWatcher) -> None:
-        rows.write(b"aabb")
-        client = Client(app)
-        await client.until(b"aabb")
-        rows.states.clear()
-        await client.end()
+
+@scene()
+async def test_listener_is_noted_so_that_pieces_stay(on: Stage) -> None:
+    client = Client(on.app)
+    async with asyncio.timeout(180):
+        while not on.rows.noted:
+            await asyncio.sleep(0.01)
+    assert on.rows.noted[0] == {JOB}
+    await client.leave()
+
+
+@scene()
+async def test_database_that_is_away_for_a_moment_is_waited_for(on: Stage) -> None:
+    on.rows.write(b"aabb")
+    client = Client(on.app)
+    await client.until(b"aabb")
+    on.rows.failing = True
+    await asyncio.sleep(0.1)
+    on.rows.failing = False
+    on.rows.write(b"aabb", b"cc", is_whole=True, status="done")
+    await client.end()
+    assert client.body == b"aabbcc"
+
+
+@scene()
+async def test_deleted_job_or_object_breaks_the_stream_off_behind_what_was_sent(on: Stage) -> None:
+    on.rows.write(b"aabb")
+    first = Client(on.app)
+    await first.until(b"aabb")
+    on.rows.states.clear()
+    await first.end()
+    on.rows.write(b"aabb", b"cc")
+    del on.rows.objects["key1"]
+    second = Client(on.app)
+    await second.end()
+    for client in (first, second):
         assert (client.body, client.sent[-1]["more_body"]) == (b"aabb", True)
 
-    play(rows, scene)
+
+@scene()
+async def test_segment_without_audio_is_left_out_and_the_answer_is_not_completed(on: Stage) -> None:
+    on.rows.write(b"aabb", is_whole=True, status="done")
+    on.rows.states[2] = on.rows.states[1]
+    on.rows.states[1] = SegmentState("failed", None, 0)
+    client = Client(on.app)
+    await client.end()
+    assert (client.body, client.sent[-1]["more_body"]) == (b"aabb", True)
 
 
-def test_object_that_is_gone_breaks_the_stream_off() -> None:
-    rows = Rows()
-
-    async def scene(app: LiveStreams, looking: LiveWatcher) -> None:
-        rows.write(b"aabb", b"cc")
-        del rows.objects["key1"]
-        client = Client(app)
+@scene()
+async def test_trailer_names_the_error_where_server_and_client_have_trailers(on: Stage) -> None:
+    on.rows.write(b"aabb", is_whole=True, status="done")
+    whole = Client(on.app, **TRAILERS)
+    await whole.end()
+    on.rows.states[2] = SegmentState("failed", None, 0)
+    broken = Client(on.app, **TRAILERS)
+    untold = [Client(on.app, **{name: TRAILERS[name]}) for name in TRAILERS]
+    for client in (broken, *untold):
         await client.end()
-        assert (client.body, client.sent[-1]["more_body"]) == (b"aabb", True)
 
-    play(rows, scene)
+    assert whole.headers["trailer"] == broken.headers["trailer"] == "TTS-Error"
+    assert whole.sent[-1] == {"type": "http.response.trailers", "headers": []}
+    error = [(b"tts-error", b"segment_without_audio")]
+    assert broken.sent[-1] == {"type": "http.response.trailers", "headers": error}
+    assert {client.body for client in (whole, broken, *untold)} == {b"aabb"}
+    for client in untold:
+        assert client.sent[-1]["more_body"] is True
+        assert "trailer" not in client.headers
 
 
-def test_segment_without_audio_is_left_out_and_the_answer_is_not_completed() -> None:
-    rows = Rows()
+@scene()
+async def test_object_that_is_gone_at_the_beginning_gets_the_views_second_answer(on: Stage) -> None:
+    client = Client(on.app)
+    await asyncio.sleep(0.05)
+    on.rows.form = None
+    on.rows.write(b"aabb")
+    on.rows.objects.clear()
+    await client.end()
+    assert (client.status, client.body) == (404, b"the view's")
 
-    async def scene(app: LiveStreams, looking: LiveWatcher) -> None:
-        rows.write(b"aabb", is_whole=True, status="done")
-        rows.states[2] = rows.states[1]
-        rows.states[1] = SegmentState("failed", None, 0)
-        client = Client(app)
+
+@scene()
+async def test_storage_that_cannot_be_read_breaks_the_stream_off(on: Stage) -> None:
+    on.rows.write(b"aabb")
+    client = Client(on.app, **TRAILERS)
+    await client.until(b"aabb")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(on.rows, "objects", Failing())
+        chunks = [*on.rows.states[1].attempts[TAKE], Chunk(1, "key1", 1, RATE, False)]
+        on.rows.states[1] = SegmentState("claimed", None, 0, {TAKE: chunks})
         await client.end()
-        assert (client.body, client.sent[-1]["more_body"]) == (b"aabb", True)
-
-    play(rows, scene)
+    assert client.sent[-1]["headers"] == [(b"tts-error", b"live_interrupted")]
 
 
-def test_job_without_audio_gets_the_views_second_answer() -> None:
-    rows = Rows()
-
-    async def scene(app: LiveStreams, looking: LiveWatcher) -> None:
-        client = Client(app)
-        await asyncio.sleep(0.05)
-        rows.form = None
-        rows.states[1] = SegmentState("failed", None, 0)
-        await client.end()
-        assert (client.status, client.body) == (404, b"the view's")
-
-    play(rows, scene)
+@scene()
+async def test_job_without_audio_gets_the_views_second_answer(on: Stage) -> None:
+    client = Client(on.app)
+    await asyncio.sleep(0.05)
+    on.rows.form = None
+    on.rows.states[1] = SegmentState("failed", None, 0)
+    await client.end()
+    assert (client.status, client.body) == (404, b"the view's")
 
 
-def test_first_audio_that_does_not_come_in_time_is_to_be_asked_for_again() -> None:
-    rows = Rows()
-
-    async def scene(app: LiveStreams, looking: LiveWatcher) -> None:
-        client = Client(app)
-        await client.end()
-        assert (client.status, b"live_not_started" in client.body) == (503, True)
-        assert client.headers["retry-after"] == "5"
-
-    play(rows, scene, start_seconds=0.1)
+@scene(start_seconds=0.1)
+async def test_first_audio_that_does_not_come_in_time_is_to_be_asked_for_again(on: Stage) -> None:
+    client = Client(on.app)
+    await client.end()
+    assert (client.status, b"live_not_started" in client.body) == (503, True)
+    assert client.headers["retry-after"] == "5"
 
 
-@pytest.mark.parametrize(("query", "method"), [(b"", "GET"), (b"live=1", "HEAD")])
-def test_other_requests_go_through(query: bytes, method: str) -> None:
-    rows = Rows()
-
-    async def scene(app: LiveStreams, looking: LiveWatcher) -> None:
-        client = Client(app, query=query, method=method)
+@scene()
+async def test_other_requests_go_through(on: Stage) -> None:
+    for client in (Client(on.app, query=b""), Client(on.app, method="HEAD")):
         await client.end()
         assert client.body == b"the view's"
-
-    play(rows, scene)
 
 
 def nothing_found(_new: Collection[uuid.UUID], _wanted: Collection[int]) -> LiveRows:
@@ -343,7 +325,7 @@ def nothing_found(_new: Collection[uuid.UUID], _wanted: Collection[int]) -> Live
 
 @pytest.mark.parametrize("turns", range(8))
 def test_a_client_that_leaves_as_news_arrive_ends_its_stream(turns: int) -> None:
-    async def leave() -> Outcome:
+    async def leave() -> Outcome | None:
         watcher = LiveWatcher(nothing_found, lambda _: None, note_seconds=60)
         watcher._watch = asyncio.Event().wait  # type: ignore[method-assign, assignment]  # no looks
         player = LivePlayer(max_streams=1, watcher=watcher)
@@ -357,7 +339,13 @@ def test_a_client_that_leaves_as_news_arrive_ends_its_stream(turns: int) -> None
             raise AssertionError("nothing is there to be sent")
 
         stream = asyncio.create_task(
-            player.stream(uuid.uuid4(), "wav", receive, send, start_seconds=60)
+            player.stream(
+                JOB,
+                LiveOptions("wav"),
+                receive,
+                LiveAnswer({}, send, live_headers("wav", JOB)),
+                start_seconds=60,
+            )
         )
         await asyncio.sleep(0.01)
         (listener,) = watcher.listeners
@@ -370,4 +358,4 @@ def test_a_client_that_leaves_as_news_arrive_ends_its_stream(turns: int) -> None
         async with asyncio.timeout(180):
             return await stream
 
-    assert asyncio.run(leave()) is Outcome.LEFT
+    assert asyncio.run(leave()) is None

@@ -11,12 +11,14 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 from rest_framework.test import APIClient
 
+from synth.formats import FORMATS
+from synth.live.pipeline import LiveOptions
 from synth.live.streams import LIVE_HEADER
 from synth.live.watcher import (
     Chunk,
+    Pause,
     Place,
     SegmentState,
-    Silence,
     Sound,
     end_live,
     keep_live,
@@ -37,15 +39,36 @@ def requested(job: RenderJob) -> bool:
     return RenderJob.objects.get(pk=job.pk).live_requested_at is not None
 
 
-@pytest.mark.parametrize(("query", "said"), [("live=1", "wav"), ("live=true&format=pcm", "pcm")])
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("live=1", LiveOptions("mp3", 24_000, 64_000, 1.5)),
+        *(
+            (f"live=true&format={one}", LiveOptions(one, 24_000, None, 1.5))
+            for one in ("pcm", "aac")
+        ),
+    ],
+)
 def test_unfinished_job_is_noted_and_handed_to_the_streams(
-    api: APIClient, operator: User, sent_tasks: Callable[[str], list[str]], query: str, said: str
+    api: APIClient,
+    operator: User,
+    sent_tasks: Callable[[str], list[str]],
+    query: str,
+    said: LiveOptions,
 ) -> None:
-    job = make_job(owner=operator)
+    options: dict[str, Any] = {
+        "format": "mp3",
+        "sample_rate": 24_000,
+        "bit_rate": 64_000,
+        "speed": 1.5,
+    }
+    job = make_job(owner=operator, **options)
 
     answer = get(api, job, query)
 
-    assert (answer.status_code, answer[LIVE_HEADER]) == (200, said)
+    assert answer.status_code == 200
+    assert answer["Content-Type"] == FORMATS[said.format].content_type
+    assert LiveOptions.from_header(answer[LIVE_HEADER]) == said
     assert answer["Cache-Control"] == "private, no-store"
     assert requested(job)
     assert len(sent_tasks("fill_live")) == 1
@@ -63,66 +86,44 @@ def test_head_says_what_would_come_and_changes_nothing(api: APIClient, operator:
     assert not requested(job)
 
 
-@pytest.mark.parametrize(
-    ("query", "code"),
-    [
-        ("live=2", "invalid_choice"),
-        ("live=", "invalid_choice"),
-        ("live=%00", "invalid_choice"),
-        ("live=1&format=mp3", "invalid_choice"),
-        ("live=1&rate=8000", "unknown_field"),
-        ("format=pcm", "live_required"),
-        ("live=0&format=wav", "live_required"),
-    ],
-)
-def test_query_that_is_not_acted_on_is_refused(
-    api: APIClient, operator: User, query: str, code: str
-) -> None:
+def test_query_that_is_not_acted_on_is_refused(api: APIClient, operator: User) -> None:
     job = make_job(owner=operator)
-
-    answer = get(api, job, query)
-
-    assert (answer.status_code, answer.json()["code"]) == (400, code)
+    for query, code in (
+        ("live=2", "invalid_choice"), ("live=", "invalid_choice"), ("live=%00", "invalid_choice"),
+        ("live=1&format=m4b", "invalid_choice"), ("live=1&rate=8000", "unknown_field"),
+        ("format=pcm", "live_required"), ("live=0&format=wav", "live_required"),
+    ):  # fmt: skip
+        answer = get(api, job, query)
+        assert (answer.status_code, answer.json()["code"]) == (400, code), query
     assert not requested(job)
 
 
-def test_job_with_a_speed_is_refused_with_what_to_do(api: APIClient, operator: User) -> None:
-    job = make_job(owner=operator, speed=1.5)
-
-    answer = get(api, job, "live=1")
-
-    assert (answer.status_code, answer.json()["code"]) == (409, "live_not_possible")
-    assert "speed 1.5" in answer.json()["detail"]
-    assert "speed 1 to listen" in answer.json()["detail"]
-
-
-def test_ended_job_sends_its_file_unless_samples_are_asked_for(
+def test_ended_job_sends_its_file_unless_a_format_is_asked_for(
     api: APIClient, operator: User
 ) -> None:
     job = make_ended_job(operator)
 
-    assert b"".join(get(api, job, "live=1").streaming_content) == b"0123456789"
-    assert b"".join(get(api, job, "live=0").streaming_content) == b"0123456789"
+    for query in ("live=1", "live=0"):
+        assert b"".join(get(api, job, query).streaming_content) == b"0123456789"
     assert not requested(job)
-    assert get(api, job, "live=1&format=pcm")[LIVE_HEADER] == "pcm"
+    assert get(api, job, "live=1&format=pcm")[LIVE_HEADER] == LiveOptions("pcm").to_header()
     assert requested(job)
 
 
-def test_ended_job_without_audio_says_why(api: APIClient, operator: User) -> None:
-    job = make_job(owner=operator, status=RenderJob.Status.CANCELLED)
+def test_ended_job_without_audio_and_another_users_job_say_why_and_are_not_noted(
+    api: APIClient, operator: User
+) -> None:
+    cancelled = make_job(owner=operator, status=RenderJob.Status.CANCELLED)
+    other = make_job(owner=make_user())
 
-    for query in ("live=1", "live=1&format=pcm"):
+    for job, query, code in (
+        (cancelled, "live=1", "job_without_audio"),
+        (cancelled, "live=1&format=pcm", "job_without_audio"),
+        (other, "live=1", "job_not_found"),
+    ):
         answer = get(api, job, query)
-        assert (answer.status_code, answer.json()["code"]) == (404, "job_without_audio")
-
-
-def test_another_users_job_is_not_there_and_is_not_noted(api: APIClient) -> None:
-    job = make_job(owner=make_user())
-
-    answer = get(api, job, "live=1")
-
-    assert (answer.status_code, answer.json()["code"]) == (404, "job_not_found")
-    assert not requested(job)
+        assert (answer.status_code, answer.json()["code"]) == (404, code)
+    assert not requested(other)
 
 
 def test_job_is_forgotten_only_after_its_end_and_when_nobody_listens(operator: User) -> None:
@@ -169,122 +170,86 @@ def steps(place: Place, *states: SegmentState) -> list[str]:
     """Return what follows, as text, until nothing does."""
     found = []
     while step := place.step(dict(enumerate(states, start=1))):
-        if isinstance(step, Silence):
-            found.append(f"pause {step.num_samples}")
+        if isinstance(step, Pause):
+            found.append(f"pause {step.num_samples}" if step.num_samples else "end")
         else:
             found.append(f"{step.key}+{step.skip}:{step.num_samples}")
     return found
 
 
-def test_pieces_are_played_as_they_come_and_the_next_segment_follows_the_pause() -> None:
-    place = Place([1, 2])
-
-    assert steps(place, state()) == []
-    assert steps(place, state(first=chunks("a", 10))) == ["a0+0:10"]
-    assert steps(place, state(first=chunks("a", 10, 5))) == ["a1+0:5"]
-    whole = state("done", FIRST, 200, first=chunks("a", 10, 5, 3, is_whole=True))
-    assert steps(place, whole, state(first=chunks("b", 7))) == ["a2+0:3", "pause 200", "b0+0:7"]
-    assert not place.is_over
-
-
-def test_end_that_has_no_samples_of_its_own_is_an_end() -> None:
-    place = Place([1])
-
-    assert steps(place, state(first=chunks("a", 10, 0, is_whole=True))) == ["a0+0:10"]
-    assert place.is_over
-
-
-def test_piece_behind_one_that_is_missing_waits_for_it() -> None:
-    place, listed = Place([1]), chunks("a", 10, 5, 3, is_whole=True)
-
-    assert steps(place, state(first=[listed[0], listed[2]])) == ["a0+0:10"]
-    assert steps(place, state(first=listed)) == ["a1+0:5", "a2+0:3"]
-
-
-def test_lost_attempt_is_left_at_the_sample_where_it_stops() -> None:
-    place = Place([1])
-    steps(place, state(first=chunks("a", 10, 5)))
-
-    behind = state(second=chunks("b", 10, 4), first=chunks("a", 10, 5))
-    assert steps(place, behind) == []
-    ahead = state(second=chunks("b", 10, 7, is_whole=True), first=chunks("a", 10, 5))
-    assert steps(place, ahead) == ["b1+5:2"]
-    assert place.is_over
-
-
-def test_attempt_that_goes_on_is_not_left_for_a_newer_one() -> None:
-    place = Place([1])
-    steps(place, state(first=chunks("a", 10)))
-
-    both = state(second=chunks("b", 10, 9), first=chunks("a", 10, 5))
-    assert steps(place, both)[0] == "a1+0:5"
-
-
-def test_older_attempt_is_never_gone_back_to() -> None:
-    place = Place([1])
-    steps(place, state(second=chunks("b", 5)))
-
-    older_is_longer = state(second=chunks("b", 5), first=chunks("a", 5, 5))
-    assert steps(place, older_is_longer) == []
-
-
-def test_finished_segment_is_heard_as_its_take_alone_unless_it_was_begun() -> None:
-    both = state(
-        "done", FIRST, second=chunks("b", 9, is_whole=True), first=chunks("a", 4, is_whole=True)
-    )
-
-    assert steps(Place([1]), both) == ["a0+0:4"]
-    begun = Place([1])
-    steps(begun, state(second=chunks("b", 5)))
-    assert steps(begun, state("done", FIRST, second=chunks("b", 5, 4, is_whole=True))) == ["b1+0:4"]
+A10 = state(first=chunks("a", 10))
+WHOLE_B = state("done", SECOND, second=chunks("b", 4, is_whole=True))
+SPOKEN = state("done", FIRST, first=chunks("a", 4, is_whole=True))
+LISTED = chunks("a", 10, 5, 3, is_whole=True)
+FAILED = state("failed", pause=300)
+# What is there at each look, and what follows of it; at last, whether the job is over.
+PLAYS: dict[str, tuple[int, list[tuple[list[SegmentState], list[str]]], bool]] = {
+    "pieces as they come, the next segment behind the pause": (2, [
+        ([state()], []),
+        ([A10], ["a0+0:10"]),
+        ([state(first=chunks("a", 10, 5))], ["a1+0:5"]),
+        ([state("done", FIRST, 200, first=LISTED), state(first=chunks("b", 7))],
+         ["a2+0:3", "pause 200", "b0+0:7"]),
+    ], False),
+    "an end that has no samples of its own": (1, [
+        ([state(first=chunks("a", 10, 0, is_whole=True))], ["a0+0:10", "end"]),
+    ], True),
+    "a piece behind one that is missing waits for it": (1, [
+        ([state(first=[LISTED[0], LISTED[2]])], ["a0+0:10"]),
+        ([state(first=LISTED)], ["a1+0:5", "a2+0:3", "end"]),
+    ], True),
+    "a lost attempt is left at the sample where it stops": (1, [
+        ([state(first=chunks("a", 10, 5))], ["a0+0:10", "a1+0:5"]),
+        ([state(second=chunks("b", 10, 4), first=chunks("a", 10, 5))], []),
+        ([state(second=chunks("b", 10, 7, is_whole=True), first=chunks("a", 10, 5))],
+         ["b1+5:2", "end"]),
+    ], True),
+    "an attempt that goes on is not left for a newer one": (1, [
+        ([A10], ["a0+0:10"]),
+        ([state(second=chunks("b", 10, 9), first=chunks("a", 10, 5))], ["a1+0:5", "b1+5:4"]),
+    ], False),
+    "an older attempt is never gone back to": (1, [
+        ([state(second=chunks("b", 5))], ["b0+0:5"]),
+        ([state(second=chunks("b", 5), first=chunks("a", 5, 5))], []),
+    ], False),
+    "a finished segment is heard as its take alone": (1, [
+        ([state("done", FIRST, second=chunks("b", 9, is_whole=True), first=SPOKEN.attempts[FIRST])],
+         ["a0+0:4", "end"]),
+    ], True),
+    "unless it was begun": (1, [
+        ([state(second=chunks("b", 5))], ["b0+0:5"]),
+        ([state("done", FIRST, second=chunks("b", 5, 4, is_whole=True))], ["b1+0:4", "end"]),
+    ], True),
+    "a take whose pieces are still to be made is waited for": (1, [
+        ([state("done", FIRST, second=chunks("b", 9))], []),
+    ], False),
+    "a segment without audio is passed over with its pause": (4, [
+        ([FAILED, SPOKEN._replace(pause_after_ms=100), state("cancelled", pause=300), FAILED],
+         ["a0+0:4", "pause 100"]),
+    ], True),
+    "a segment that fails when it was heard in part ends there": (2, [
+        ([A10], ["a0+0:10"]),
+        ([state("failed", first=chunks("a", 10)), WHOLE_B], ["end", "b0+0:4", "end"]),
+    ], True),
+    "another sample rate ends the stream": (2, [
+        ([SPOKEN, state("done", SECOND, second=chunks("b", 4, is_whole=True, rate=RATE * 2))],
+         ["a0+0:4", "end"]),
+    ], True),
+}  # fmt: skip
 
 
-def test_take_whose_pieces_are_still_to_be_made_is_waited_for() -> None:
-    place = Place([1])
-
-    assert steps(place, state("done", FIRST, second=chunks("b", 9))) == []
-    assert not place.is_over
-
-
-def test_segment_without_audio_is_passed_over_with_its_pause() -> None:
-    failed, cancelled, spoken = (
-        state("failed", pause=300),
-        state("cancelled", pause=300),
-        state("done", FIRST, 100, first=chunks("a", 4, is_whole=True)),
-    )
-    place = Place([1, 2, 3, 4])
-
-    assert steps(place, failed, spoken, cancelled, failed) == ["a0+0:4", "pause 100"]
-    assert place.is_over
+@pytest.mark.parametrize("name", PLAYS)
+def test_listener_hears(name: str) -> None:
+    segments, looks, is_over = PLAYS[name]
+    place = Place(range(1, segments + 1))
+    for states, expected in looks:
+        assert steps(place, *states) == expected
+    assert place.is_over == is_over
 
 
-def test_segment_that_fails_when_it_was_heard_in_part_ends_there() -> None:
-    place = Place([1, 2])
-    steps(place, state(first=chunks("a", 10)))
-
-    spoken = state("done", SECOND, second=chunks("b", 4, is_whole=True))
-    assert steps(place, state("failed", first=chunks("a", 10)), spoken) == ["b0+0:4"]
-
-
-def test_another_sample_rate_ends_the_stream() -> None:
-    place = Place([1, 2])
-    spoken = state("done", FIRST, first=chunks("a", 4, is_whole=True))
-    other = state("done", SECOND, second=chunks("b", 4, is_whole=True, rate=RATE * 2))
-
-    assert steps(place, spoken, other) == ["a0+0:4"]
-    assert place.is_over
-
-
-def test_window_moves_with_the_place() -> None:
+def test_window_moves_with_the_place_and_a_sound_says_its_rate() -> None:
     place = Place([1, 2, 3, 4, 5, 6])
     assert list(place.window) == [1, 2, 3, 4]
-
-    steps(place, state("failed"), state("failed"), state("failed"))
-
+    steps(place, FAILED, FAILED, FAILED)
     assert list(place.window) == [4, 5, 6]
-
-
-def test_sound_says_the_rate() -> None:
-    step = Place([1]).step({1: state(first=chunks("a", 4))})
-
-    assert step == Sound("a0", 0, 4, RATE)
+    assert Place([1]).step({1: state(first=chunks("a", 4))}) == Sound("a0", 0, 4, RATE)

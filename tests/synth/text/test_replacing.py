@@ -87,35 +87,27 @@ def test_rules_are_applied_in_their_order(text: str, rules: Sequence[Rule], expe
 
 def test_marks_for_the_model_are_replaced_whole_or_not_at_all() -> None:
     text = "[laugh] laugh <|speaker:1|> speaker"
-
     assert said(text, Rule("laugh", "X"), Rule("speaker", "Y")) == "[laugh] X <|speaker:1|> Y"
     assert said(text, Rule("[laugh]", "")) == " laugh <|speaker:1|> speaker"
 
 
 def test_what_an_earlier_layer_took_stays() -> None:
     taken = [Change(4, 8, "x", "job")]
-
     changes = Layer("mine", [Rule("New York", "a"), Rule("York", "b")], "en").find(
         "New York York", taken, Budget(5)
     )
-
     assert [(change.start, change.said) for change in changes] == [(9, "b")]
 
 
-@pytest.mark.parametrize(
-    ("wanted", "language", "holds"),
-    [("", "de", True), ("en", "en", True), ("en", "en-GB", True), ("en-GB", "en", False),
-     ("EN-gb", "en-GB", True), ("e", "en", False), ("de", "en", False)],
-)  # fmt: skip
-def test_rule_holds_for_its_language_and_what_is_below_it(
-    wanted: str, language: str, holds: bool
-) -> None:
-    assert (said("a", Rule("a", "b", language=wanted), language=language) == "b") is holds
+def test_rule_holds_for_its_language_and_what_is_below_it() -> None:
+    for wanted, language in (("", "de"), ("en", "en"), ("en", "en-GB"), ("EN-gb", "en-GB")):
+        assert said("a", Rule("a", "b", language=wanted), language=language) == "b", wanted
+    for wanted, language in (("en-GB", "en"), ("e", "en"), ("de", "en")):
+        assert said("a", Rule("a", "b", language=wanted), language=language) == "a", wanted
 
 
 def test_folding_keeps_every_place() -> None:
     text = "İSTANBUL ß ﬁ ΣΑΣ Ǆ"
-
     assert len(fold(text)) == len(text)
 
 
@@ -125,9 +117,7 @@ def test_thousands_of_rules_on_a_long_text_take_seconds_at_most() -> None:
     layer = Layer("mine", [Rule(word, "x") for word in words], "en")
     text = " ".join(draw.choices(words, k=30_000))
     started = time.process_time()
-
     changes = layer.find(text, [], Budget(60))
-
     assert len(changes) == 30_000
     assert time.process_time() - started < 10
 
@@ -135,7 +125,6 @@ def test_thousands_of_rules_on_a_long_text_take_seconds_at_most() -> None:
 def test_many_patterns_use_up_the_time_and_are_stopped() -> None:
     rules = [Rule(rf"(\w+)x{number}", "y", "regex") for number in range(3000)]
     layer = Layer("mine", rules, "en")
-
     with pytest.raises(TooSlowError):
         for _ in range(10_000):
             layer.find("abcdefgh " * 30, [], budget := Budget(0.05))
@@ -159,9 +148,7 @@ def code_of(find: str, say: str = "x", kind: str = "regex") -> str:
 )  # fmt: skip
 def test_pattern_that_backtracks_for_ever_is_refused_and_soon(pattern: str) -> None:
     started = time.process_time()
-
     code = code_of(pattern)
-
     assert code in ("pattern_too_slow", "pattern_empty")
     assert time.process_time() - started < 5
 
@@ -201,13 +188,12 @@ def test_references_to_groups_are_kept_and_a_backslash_of_a_word_is_only_a_backs
     assert check_rule(Rule("a", r"\9")).say == r"\9"
 
 
-@pytest.mark.parametrize("text", ["a\0", "a\ud800", "a\nb", "\x1b", "\t"])
-def test_control_characters_are_refused_in_both_fields(text: str) -> None:
-    assert code_of(text, kind="literal") == "text_invalid"
-    assert code_of("a", text, kind="literal") == "text_invalid"
+def test_control_characters_are_refused_in_both_fields() -> None:
+    for text in ("a\0", "a\ud800", "a\nb", "\x1b", "\t"):
+        assert code_of(text, kind="literal") == "text_invalid", repr(text)
+        assert code_of("a", text, kind="literal") == "text_invalid", repr(text)
 
 
 def test_find_and_say_are_kept_as_texts_are_cleaned() -> None:
     rule = check_rule(Rule("  New   York ", " Nu  Jo\u0301rk "))
-
     assert (rule.find, rule.say) == ("New York", "Nu J\u00f3rk")

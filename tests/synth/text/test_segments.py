@@ -31,35 +31,25 @@ def pauses(text: str) -> list[int]:
     return [piece.pause_after_ms for piece in cut_text(text, max_chars=300)]
 
 
-@pytest.mark.parametrize("seed", range(300))
-def test_every_character_is_in_exactly_one_piece_and_none_is_too_long(seed: int) -> None:
-    rng = random.Random(seed)
-    text = "".join(rng.choice(SCRAPS) + rng.choice(["", " "]) for _ in range(rng.randint(1, 60)))
-    text = clean_text(text + " end", max_chars=100_000)
-    max_chars = rng.choice([1, 7, 20, 60, 300])
+def test_every_character_is_in_exactly_one_piece_and_none_is_too_long() -> None:
+    for seed in range(300):
+        rng = random.Random(seed)
+        scraps = (rng.choice(SCRAPS) + rng.choice(["", " "]) for _ in range(rng.randint(1, 60)))
+        text = clean_text("".join(scraps) + " end", max_chars=100_000)
+        max_chars = rng.choice([1, 7, 20, 60, 300])
+        pieces = cut_text(text, max_chars=max_chars)
 
-    pieces = cut_text(text, max_chars=max_chars)
-
-    assert "".join("".join(piece.text.split()) for piece in pieces) == "".join(text.split())
-    assert all(0 < len(piece.spoken_text) <= max_chars for piece in pieces)
-    assert all(is_speakable(piece.spoken_text) for piece in pieces)
-    assert all("<|speaker:" not in piece.spoken_text for piece in pieces if max_chars > 60)
-
-
-def test_each_sentence_is_a_piece_of_its_own() -> None:
-    text = (
-        "The first sentence is here now. The second sentence follows it. The third one is its end."
-    )
-
-    assert len(spoken(text)) == 3
+        squeezed = "".join("".join(piece.text.split()) for piece in pieces)
+        assert squeezed == "".join(text.split()), seed
+        for said in (piece.spoken_text for piece in pieces):
+            assert 0 < len(said) <= max_chars and is_speakable(said), seed
+            assert "<|speaker:" not in said or max_chars <= 60, seed
 
 
 def test_text_put_in_between_leaves_all_other_pieces_as_they_are() -> None:
     sentences = [f"Sentence number {n} of this paragraph is here." for n in range(9)]
     before = spoken(" ".join(sentences))
-
     after = spoken(" ".join([*sentences[:4], "One more was put in between them.", *sentences[4:]]))
-
     assert set(before) <= set(after)
     assert len(after) == len(before) + 1
 
@@ -67,6 +57,8 @@ def test_text_put_in_between_leaves_all_other_pieces_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("text", "pieces"),
     [
+        ("The first sentence is here now. The second sentence follows it.",
+         ["The first sentence is here now.", "The second sentence follows it."]),
         ("Yes. He went to the market that day.", ["Yes. He went to the market that day."]),
         ("He went to the market that day. Yes.", ["He went to the market that day. Yes."]),
         ("No. No. No.", ["No. No. No."]),
@@ -75,24 +67,21 @@ def test_text_put_in_between_leaves_all_other_pieces_as_they_are() -> None:
         ("Chapter One\n\nHe came.", ["Chapter One", "He came."]),  # a heading never joins
         ("Roses are red\nViolets are blue", ["Roses are red", "Violets are blue"]),
     ],
-)
-def test_tiny_sentence_joins_a_neighbour_of_its_paragraph(text: str, pieces: list[str]) -> None:
+)  # fmt: skip
+def test_sentences_are_pieces_and_a_tiny_one_joins_a_neighbour_of_its_paragraph(
+    text: str, pieces: list[str]
+) -> None:
     assert spoken(text, 60) == pieces
 
 
-def test_line_that_only_wraps_a_paragraph_is_not_a_cut() -> None:
+def test_lines_that_wrap_a_paragraph_are_no_cuts_and_items_of_lists_are() -> None:
     text = (
         "It was the best of times, it was the worst of times, it\n"
         "was the age of wisdom, it was the age of foolishness, of\n"
         "Darkness and of Light."
     )
-
-    assert spoken(text) == [text.replace("\n", " ")]
-
-
-def test_list_items_are_pieces_of_their_own() -> None:
     items = "- the first item of a list that is quite long, as it seems to me\n- the second"
-
+    assert spoken(text) == [text.replace("\n", " ")]
     assert spoken(items) == items.split("\n")
 
 
@@ -101,21 +90,17 @@ def test_pauses_are_those_of_the_cuts() -> None:
         "Chapter One\n\nThe first sentence is here now. The second one ends the paragraph.\n\n"
         "Another paragraph stands before a scene break.\n\n* * *\n\nThe last words are these."
     )
-
     assert pauses(text) == [900, 300, 700, 1200, 0]
 
 
 def test_ornaments_are_kept_in_the_text_and_not_spoken() -> None:
     pieces = cut_text("***\n\nHello.\n\n---", max_chars=60)
-
     assert pieces == [Piece("*** Hello. ---", "Hello.", 0)]
 
 
 def test_speaker_tag_begins_a_piece_and_holds_until_the_next() -> None:
     text = "Before. <|speaker:1|>I am one.\n\nStill one. <|speaker:0|> And zero."
-
     pieces = cut_text(text, max_chars=300)
-
     assert [(piece.speaker, piece.spoken_text) for piece in pieces] == [
         (0, "Before."), (1, "I am one."), (1, "Still one."), (0, "And zero."),
     ]  # fmt: skip
@@ -123,16 +108,13 @@ def test_speaker_tag_begins_a_piece_and_holds_until_the_next() -> None:
 
 
 def test_speaker_number_of_thousands_of_digits_is_no_error() -> None:
-    pieces = cut_text(f"<|speaker:{'9' * 5000}|>Hello.", max_chars=300)
-
-    assert pieces[0].speaker == 9999
+    assert cut_text(f"<|speaker:{'9' * 5000}|>Hello.", max_chars=300)[0].speaker == 9999
 
 
 @pytest.mark.parametrize("text", ["...", "* * *", "😀", "<|speaker:0|>", "—\n\n—"])
 def test_text_without_letters_and_digits_is_refused(text: str) -> None:
     with pytest.raises(TextRejectedError) as caught:
         cut_text(text, max_chars=60)
-
     assert caught.value.code == "text_unspeakable"
     with pytest.raises(ValueError, match="max_chars"):
         cut_text(text, max_chars=0)
@@ -140,14 +122,17 @@ def test_text_without_letters_and_digits_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     "unit",
-    ["word ", "a\n\n***\n\n", "<|speaker:0|>",
-     "this line is long enough to be wrapped by someone\n"],
-)  # fmt: skip
+    [
+        *("word ", "<|speaker:0|>"),
+        pytest.param("a\n\n***\n\n", marks=pytest.mark.thorough),
+        pytest.param(
+            "this line is long enough to be wrapped by someone\n", marks=pytest.mark.thorough
+        ),
+    ],
+)
 def test_time_grows_no_faster_than_the_text(unit: str) -> None:
     started = time.process_time()
-
     cut_text(unit * 40_000 + "a", max_chars=60)
-
     assert time.process_time() - started < 8
 
 
@@ -182,7 +167,6 @@ def test_pauses_that_are_given_replace_the_ones_of_their_names_alone() -> None:
 
 def test_lines_and_speakers_pause_as_sentences_do_unless_told_otherwise() -> None:
     pauses = Pauses.of({"sentence": 20})
-
     assert (pauses.line, pauses.speaker, pauses.paragraph) == (20, 20, 700)
     assert Pauses.of({"sentence": 20, "speaker": 90}).speaker == 90
 
@@ -228,24 +212,15 @@ def test_text_is_cleaned_of_what_cannot_be_seen(given: str, cleaned: str) -> Non
 def test_blanks_controls_and_bytes_that_are_no_text_are_refused(text: str, code: str) -> None:
     with pytest.raises(TextRejectedError) as caught:
         clean_text(text, max_chars=10_000)
-
     assert caught.value.code == code
 
 
 def test_text_over_the_limit_is_refused() -> None:
     with pytest.raises(TextRejectedError, match="11") as caught:
         clean_text("x" * 11, max_chars=10)
-
     assert caught.value.code == "text_too_long"
 
 
-@pytest.mark.parametrize(
-    ("texts", "expected"),
-    [
-        (("a", "7", "é", "か", "٣", "½", "...x"), True),
-        (("", "...", "* * *", "—", "😀", "?!"), False),
-    ],
-    ids=["letters_and_digits_of_any_script", "marks_alone"],
-)
-def test_what_is_speakable(texts: tuple[str, ...], expected: bool) -> None:
-    assert {text: is_speakable(text) for text in texts} == dict.fromkeys(texts, expected)
+def test_letters_and_digits_of_any_script_are_speakable_and_marks_are_not() -> None:
+    texts = ("a", "7", "é", "か", "٣", "½", "...x", "", "...", "* * *", "—", "😀", "?!")
+    assert list(filter(is_speakable, texts)) == list(texts[:7])

@@ -41,22 +41,28 @@ def test_text_is_cut_between_its_sentences(language: str, sentences: list[str]) 
 def test_sentences_are_the_same_however_long_they_and_the_paragraph_are() -> None:
     sentences = [f"Sentence {n}, of Mr. Smith and “his. Friends,” is here. " for n in range(300)]
     assert split_sentences("".join(sentences)) == sentences
-
     text = "word " * 3000 + "end. "
     assert split_sentences(text + "Next one.") == [text, "Next one."]
 
 
-@pytest.mark.parametrize("text", ["", " ", "...", "」」」", ". . .", "a"])
-def test_join_of_the_sentences_is_the_text_again(text: str) -> None:
-    assert "".join(split_sentences(text)) == text
+def test_join_of_the_sentences_is_the_text_again() -> None:
+    for text in ("", " ", "...", "」」」", ". . .", "a"):
+        assert "".join(split_sentences(text)) == text, repr(text)
 
 
-@pytest.mark.parametrize("unit", ["vol. Vol. ", "a. ", '" ', "... ", "(A. ", "。", "」。"])
+@pytest.mark.parametrize(
+    "unit",
+    [
+        *("a. ", '" ', "(A. "),
+        *(
+            pytest.param(u, marks=pytest.mark.thorough)
+            for u in ("vol. Vol. ", "... ", "。", "」。")
+        ),
+    ],
+)
 def test_time_grows_no_faster_than_the_text(unit: str) -> None:
     started = time.process_time()
-
     split_sentences(unit * 100_000 + "a")
-
     assert time.process_time() - started < 5
 
 
@@ -69,31 +75,19 @@ def parts(text: str, max_chars: int) -> list[tuple[str, int]]:
 @pytest.mark.parametrize(
     ("text", "max_chars", "expected"),
     [
-        (
-            "“One ends here. Two, is here, and goes on.”",
-            30,
-            [("“One ends here.", 300), ("Two, is here, and goes on.”", 300)],
-        ),
-        (
-            "first, a clause; then, another one",
-            25,
-            [("first, a clause;", 150), ("then, another one", 300)],
-        ),
-        (
-            "a price of 1,000.50 at 12:30, nothing more to say",
-            40,
-            [("a price of 1,000.50 at 12:30,", 150), ("nothing more to say", 300)],
-        ),
+        ("“One ends here. Two, is here, and goes on.”", 30,
+         [("“One ends here.", 300), ("Two, is here, and goes on.”", 300)]),
+        ("first, a clause; then, another one", 25,
+         [("first, a clause;", 150), ("then, another one", 300)]),
+        ("a price of 1,000.50 at 12:30, nothing more to say", 40,
+         [("a price of 1,000.50 at 12:30,", 150), ("nothing more to say", 300)]),
         ("one two three four", 10, [("one two", 50), ("three four", 300)]),
         ("abcdefghij", 4, [("abcd", 0), ("efgh", 0), ("ij", 300)]),
-        (
-            "これは長い文で、途中に読点がある",
-            10,
-            [("これは長い文で、", 150), ("途中に読点がある", 300)],
-        ),
+        ("これは長い文で、途中に読点がある", 10,
+         [("これは長い文で、", 150), ("途中に読点がある", 300)]),
         ("short", 5, [("short", 300)]),
     ],
-)
+)  # fmt: skip
 def test_long_sentence_is_cut_at_its_best_places(
     text: str, max_chars: int, expected: list[tuple[str, int]]
 ) -> None:
@@ -102,7 +96,6 @@ def test_long_sentence_is_cut_at_its_best_places(
 
 def test_parts_come_out_even_and_not_as_a_full_one_and_a_rest() -> None:
     lengths = [len(part) for part, _ in parts("word " * 13 + "end", 60)]
-
     assert len(lengths) == 2
     assert max(lengths) - min(lengths) <= 10
 
@@ -113,26 +106,24 @@ def test_parts_come_out_even_and_not_as_a_full_one_and_a_rest() -> None:
 )
 def test_no_cut_falls_inside_a_written_character(character: str) -> None:
     text = character * 40
-
     for part, _ in parts(text, 17):
         assert len(part) <= 17
         assert len(part) % len(character) == 0
 
 
 def test_a_character_longer_than_the_limit_is_cut_all_the_same() -> None:
-    text = "z" + "\u0308" * 100
-
-    assert max(len(part) for part, _ in parts(text, 10)) == 10
-
-
-def test_places_between_letters_are_outside() -> None:
+    assert max(len(part) for part, _ in parts("z" + "\u0308" * 100, 10)) == 10
     assert [is_inside_character("abc", place) for place in range(4)] == [False] * 4
 
 
-@pytest.mark.parametrize("unit", ["🇩🇪", "x\u0301", "word ", "a,", "\u0301"])
+@pytest.mark.parametrize(
+    "unit",
+    [
+        *("x\u0301", "word "),
+        *(pytest.param(unit, marks=pytest.mark.thorough) for unit in ("🇩🇪", "a,", "\u0301")),
+    ],
+)
 def test_time_of_cutting_grows_no_faster_than_the_text(unit: str) -> None:
     started = time.process_time()
-
     parts(unit * 200_000, 60)
-
     assert time.process_time() - started < 5

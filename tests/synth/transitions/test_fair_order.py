@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -13,7 +15,7 @@ from django.utils import timezone
 from synth.accounts.keys import create_key
 from synth.jobs.planning import Order
 from synth.jobs.retry import retry
-from synth.jobs.submit import submit_job
+from synth.jobs.submit import Sender, submit_job
 from synth.models import ApiKey, LaneTurn, RenderJob, Segment
 from synth.models.keys import lane_of
 from synth.transitions import claims as fair_order
@@ -28,8 +30,8 @@ from tests.factories import (
     make_user,
     make_version,
     make_voice,
+    stored,
 )
-from ttsweb.leases import Claim
 from voices.models import Voice
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]
@@ -43,14 +45,10 @@ def voice() -> Voice:
     return make_voice()
 
 
-def lanes_of(claims: list[SegmentClaim]) -> list[str]:
+def lanes_of(claims: Sequence[SegmentClaim]) -> list[str]:
     """Return the lanes of claims, in their order."""
-    lanes = dict(RenderJob.objects.values_list("pk", "lane"))
+    lanes: dict[Any, str] = dict(RenderJob.objects.values_list("pk", "lane"))
     return [lanes[claim.job_id] for claim in claims]
-
-
-def finish(claim: Claim) -> None:
-    assert finish_segment(claim, make_take())
 
 
 def test_sentence_is_next_however_much_another_lane_has_queued(voice: Voice) -> None:
@@ -82,7 +80,7 @@ def test_more_lanes_than_a_worker_has_room_for_take_turns(voice: Voice) -> None:
     held = claim(2)
     order = lanes_of(held)
     for _ in range(10):
-        finish(held.pop(0))
+        assert finish_segment(held.pop(0), make_take())
         held += claim(1)
         order += lanes_of(held[-1:])
 
@@ -98,7 +96,7 @@ def test_lane_of_one_sentence_jobs_gets_no_more_than_its_share(voice: Voice) -> 
     for _ in range(12):
         [one] = claim(1)
         order += lanes_of([one])
-        finish(one)
+        assert finish_segment(one, make_take())
 
     assert Counter(order) == {"a": 4, "b": 4, "many": 4}
 
@@ -169,11 +167,12 @@ def test_what_cannot_run_holds_nothing_else_of_its_lane_up(
     make_job(version=make_version(codec_fingerprint="d" * 64), lane="a")
     make_job(voice=voice, lane="a", deadline_at=now - dt.timedelta(seconds=1))
     cancel_job(make_job(voice=voice, lane="a").pk)
+    make_job(voice=voice, lane="a", cancel_requested=True)  # by a process that was killed
     waiting = make_job(voice=voice, lane="a", segments=2)
     waiting.segments.update(not_before=now + dt.timedelta(hours=1))
     tried = make_job(voice=voice, lane="a", segments=2)
     tried.segments.update(attempts=2)
-    last = make_job(voice=voice, lane="a", segments=2)
+    last = make_job(voice=voice, lane="a", segments=2, deadline_at=now + dt.timedelta(hours=1))
 
     assert [one.job_id for one in claim(9, attempts_below=2)] == [last.pk] * 2
 
@@ -233,10 +232,10 @@ def test_lane_is_that_of_the_key_or_else_the_user(voice: Voice) -> None:
     order = Order(text="Hello.", voice=voice)
 
     lanes = [
-        submit_job(order, owner=user, api_key=keys[0])[0].lane,
-        submit_job(order, owner=user, api_key=keys[1])[0].lane,
-        submit_job(order, owner=user)[0].lane,
-        submit_job(order, owner=None)[0].lane,
+        submit_job(order, Sender(user, keys[0]))[0].lane,
+        submit_job(order, Sender(user, keys[1]))[0].lane,
+        submit_job(order, Sender(user))[0].lane,
+        submit_job(order, Sender(None))[0].lane,
     ]
 
     assert lanes == [f"key:{keys[0].pk.hex}", f"key:{keys[1].pk.hex}", f"user:{user.pk}", "system"]
@@ -253,5 +252,4 @@ def test_retry_by_another_key_is_in_that_keys_lane(voice: Voice) -> None:
 
     retry(job, api_key=key)
 
-    job.refresh_from_db()
-    assert job.lane == lane_of(user.pk, key)
+    assert stored(job, "lane") == (lane_of(user.pk, key),)

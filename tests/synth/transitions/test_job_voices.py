@@ -19,6 +19,7 @@ from tests.factories import (
     make_take,
     make_user,
     make_voice,
+    stored,
 )
 from ttsweb.refusals import SubmitRejectedError
 from voices.access import note_use, speaking_version
@@ -29,6 +30,9 @@ from voices.submit import update_voice
 pytestmark = pytest.mark.django_db
 
 
+Deed = Callable[[Voice], object]
+
+
 def unshare(voice: Voice) -> None:
     update_voice(voice, by="owner", changes={"shared": False})
 
@@ -37,11 +41,11 @@ def withdraw(voice: Voice) -> None:
     update_voice(voice, by="owner", changes={"consent_withdrawn": True})
 
 
-def delete(voice: Voice) -> None:
-    delete_voice(voice)
-
-
-DEEDS = [(delete, "voice_deleted"), (withdraw, "consent_withdrawn"), (unshare, "voice_not_shared")]
+DEEDS = [
+    (delete_voice, "voice_deleted"),
+    (withdraw, "consent_withdrawn"),
+    (unshare, "voice_not_shared"),
+]
 silencing = pytest.mark.parametrize(("deed", "code"), DEEDS)
 
 
@@ -59,14 +63,13 @@ def job(voice: Voice) -> RenderJob:
 
 @silencing
 def test_job_ends_at_once_and_what_is_rendered_changes_nothing(
-    voice: Voice, job: RenderJob, deed: Callable[[Voice], None], code: str
+    voice: Voice, job: RenderJob, deed: Deed, code: str
 ) -> None:
     done, rendering = claim(2)
     finish_segment(done, make_take())
 
     deed(voice)
 
-    job.refresh_from_db()
     assert list(job.segments.order_by("pk").values_list("status", "error_code")) == [
         ("done", ""),
         ("failed", code),
@@ -79,18 +82,17 @@ def test_job_ends_at_once_and_what_is_rendered_changes_nothing(
 
 @silencing
 def test_job_without_anything_spoken_fails_with_the_reason(
-    voice: Voice, job: RenderJob, deed: Callable[[Voice], None], code: str
+    voice: Voice, job: RenderJob, deed: Deed, code: str
 ) -> None:
     deed(voice)
 
-    job.refresh_from_db()
-    assert (job.status, job.error_code) == (RenderJob.Status.FAILED, code)
+    assert stored(job, "status", "error_code") == (RenderJob.Status.FAILED, code)
     assert voice.name in job.error_message
 
 
 @silencing
 def test_segment_that_is_opened_again_is_not_claimed_and_then_closed(
-    voice: Voice, job: RenderJob, deed: Callable[[Voice], None], code: str
+    voice: Voice, job: RenderJob, deed: Deed, code: str
 ) -> None:
     deed(voice)
     RenderJob.objects.filter(pk=job.pk).update(status="running", segments_failed=2)
@@ -98,16 +100,13 @@ def test_segment_that_is_opened_again_is_not_claimed_and_then_closed(
 
     assert not claimable_segments(CODEC_FINGERPRINT).exists()
     assert claim() == []
-    assert stop_silenced_jobs() == 1
-
-    job.refresh_from_db()
-    assert (job.status, job.error_code) == (RenderJob.Status.FAILED, code)
-    assert stop_silenced_jobs() == 0
+    assert [stop_silenced_jobs(), stop_silenced_jobs()] == [1, 0]
+    assert stored(job, "status", "error_code") == (RenderJob.Status.FAILED, code)
 
 
 @silencing
 def test_nothing_of_the_job_is_tried_or_chosen_again(
-    voice: Voice, job: RenderJob, deed: Callable[[Voice], None], code: str
+    voice: Voice, job: RenderJob, deed: Deed, code: str
 ) -> None:
     segment = job.segments.earliest("pk")
     take = make_take([segment])
@@ -124,10 +123,14 @@ def test_nothing_of_the_job_is_tried_or_chosen_again(
 
 @pytest.mark.parametrize(
     ("deed", "code"),
-    [(delete, "voice_not_found"), (withdraw, "consent_withdrawn"), (unshare, "voice_not_found")],
+    [
+        (delete_voice, "voice_not_found"),
+        (withdraw, "consent_withdrawn"),
+        (unshare, "voice_not_found"),
+    ],
 )
 def test_job_that_is_being_written_meanwhile_is_refused(
-    voice: Voice, deed: Callable[[Voice], None], code: str
+    voice: Voice, deed: Deed, code: str
 ) -> None:
     version = speaking_version(voice)
     deed(voice)
@@ -147,8 +150,7 @@ def test_shares_end_for_others_and_not_for_owner_superuser_and_system(voice: Voi
     unshare(voice)
 
     assert {one.job_id for one in claim(9)} == {mine.pk, admin.pk, system.pk}
-    other.refresh_from_db()
-    assert other.error_code == "voice_not_shared"
+    assert stored(other, "error_code") == ("voice_not_shared",)
 
 
 def test_consent_given_again_lets_the_voice_speak(voice: Voice) -> None:
@@ -162,8 +164,7 @@ def test_consent_given_again_lets_the_voice_speak(voice: Voice) -> None:
     update_voice(voice, by="anna", changes={"consent_withdrawn": False})
 
     assert speaking_version(voice)
-    voice.refresh_from_db()
-    assert (voice.consent_withdrawn_at, voice.consent_by) == (None, "anna")
+    assert stored(voice, "consent_withdrawn_at", "consent_by") == (None, "anna")
 
 
 def test_deleted_voice_is_not_encoded_any_more() -> None:
@@ -172,6 +173,5 @@ def test_deleted_voice_is_not_encoded_any_more() -> None:
 
     delete_voice(voice)
 
-    version = VoiceVersion.objects.get()
-    assert (version.status, version.error_code) == ("failed", "voice_deleted")
-    assert version.claim_token is None
+    found = stored(VoiceVersion.objects.get(), "status", "error_code", "claim_token")
+    assert found == ("failed", "voice_deleted", None)

@@ -1,4 +1,4 @@
-"""Messages are signed so that the library of Standard Webhooks takes them, and takes no others."""
+"""Messages are signed as Standard Webhooks has it; URLs are refused by their spelling."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import time
 import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
+from pytest_django import Settings
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from synth.models import WebhookSecret
 from synth.webhooks.endpoints import (
+    check_webhook_url,
     forget_webhooks,
     new_secret,
     previous_until,
@@ -21,6 +23,7 @@ from synth.webhooks.endpoints import (
     signing_secrets,
 )
 from tests.factories import make_user
+from ttsweb.refusals import SubmitRejectedError
 
 BODY = b'{"type": "test", "data": {"name": "\\u00fc"}}'
 
@@ -36,14 +39,9 @@ def user(db: None) -> User:
     return make_user()
 
 
-def test_message_is_taken_by_the_library_of_the_specification() -> None:
+def test_message_is_taken_by_the_library_of_the_specification_and_no_other_is() -> None:
     secret = new_secret()
-
     assert Webhook(secret).verify(BODY.decode(), signed(secret))["type"] == "test"
-
-
-def test_other_secret_body_or_id_is_not_taken() -> None:
-    secret = new_secret()
     for headers in (
         signed(new_secret()),
         signed(secret, body=BODY + b" "),
@@ -78,12 +76,38 @@ def test_both_secrets_sign_for_a_day_after_rotation(user: User) -> None:
 def test_previous_secret_is_forgotten_after_its_day(user: User) -> None:
     secret_of(user)
     row = rotate_secret(user)
-    forget_webhooks()
-    row.refresh_from_db()
-    assert row.previous
+    for hours, is_kept in ((0, True), (25, False)):
+        WebhookSecret.objects.update(rotated_at=timezone.now() - dt.timedelta(hours=hours))
+        forget_webhooks()
+        row.refresh_from_db()
+        assert (bool(row.previous), bool(row.secret)) == (is_kept, True)
 
-    WebhookSecret.objects.update(rotated_at=timezone.now() - dt.timedelta(hours=25))
-    forget_webhooks()
 
-    row.refresh_from_db()
-    assert (row.previous, bool(row.secret)) == ("", True)
+def test_url_that_is_refused() -> None:
+    for url, code in (
+        ("http://127.0.0.1:8000/hook", "url_private_address"),
+        ("https://localhost/hook", "url_private_address"),
+        ("http://2130706433/", "url_private_address"),
+        ("http://[::ffff:127.0.0.1]/", "url_private_address"),
+        ("http://169.254.169.254/latest/meta-data/", "url_private_address"),
+        ("ftp://hooks.example/", "url_scheme"),
+        ("hooks.example", "url_scheme"),
+        ("https://user:word@hooks.example/", "url_invalid"),
+        ("https://hooks.example/\x00", "url_invalid"),
+        ("https://hooks.example/\ud800", "url_invalid"),
+        ("", "url_scheme"),
+    ):
+        with pytest.raises(SubmitRejectedError) as caught:
+            check_webhook_url(url)
+        assert caught.value.code == code, url
+        assert str(caught.value).endswith("."), url
+
+
+def test_name_is_not_looked_up_and_a_private_address_taken_where_that_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    monkeypatch.setattr("ttsweb.http.guarded_url._look_up", None)
+    check_webhook_url("https://hooks.example/in?a=b")
+
+    settings.ALLOW_PRIVATE_URLS = True
+    check_webhook_url("http://127.0.0.1:8000/hook")

@@ -1,4 +1,7 @@
-"""A server that misbehaves as it is told: it gives scripted answers, breaks off, and notes all."""
+"""A server that misbehaves as it is told: it gives scripted answers, breaks off, and notes all.
+
+Its client notes its pauses in place of waiting.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
+
+from ttsweb.client import Client
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class FaultyServer(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
 
-    def next_answer(self) -> Answer:
+    def next_answer(self, request: Request) -> Answer:
         return self.script.pop(0) if len(self.script) > 1 else self.script[0]
 
 
@@ -54,8 +59,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        self.server.requests.append(Request(self.command, self.path, headers, body))
-        answer = self.server.next_answer()
+        request = Request(self.command, self.path, headers, body)
+        self.server.requests.append(request)
+        answer = self.server.next_answer(request)
         if answer.cut is None:
             self._send(answer, answer.body)
             return
@@ -86,13 +92,36 @@ def problem(status: int, code: str, detail: str = "A sentence.", **headers: str)
     return json_answer({"status": status, "code": code, "detail": detail}, status, **headers)
 
 
+class FaultyClient(Client):
+    """A client of such a server."""
+
+    def __init__(self, server: FaultyServer) -> None:
+        self.server = server
+        self.pauses: list[float] = []
+        super().__init__(server.url, "tts_key", timeout=5, retries=3, sleep=self.pauses.append)
+
+    @property
+    def requests(self) -> list[Request]:
+        return self.server.requests
+
+    @property
+    def sent(self) -> Any:
+        """The JSON of the last request."""
+        return json.loads(self.requests[-1].body)
+
+    def answers(self, *script: Answer) -> None:
+        """Have the server give these, the last one for ever."""
+        self.server.script = list(script)
+
+
 @contextmanager
-def serving() -> Iterator[FaultyServer]:
-    server = FaultyServer()
+def serving(kind: type[FaultyServer] = FaultyServer) -> Iterator[FaultyClient]:
+    server = kind()
     thread = Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
-        yield server
+        with FaultyClient(server) as client:
+            yield client
     finally:
         server.shutdown()
         thread.join()

@@ -69,7 +69,6 @@ def test_answers_have_the_fields_that_are_described(name: str) -> None:
     known, optional = set(typing.get_type_hints(kind)), optional_fields_of(kind)
     everywhere = descriptions[0].intersection(*descriptions)
     somewhere = descriptions[0].union(*descriptions)
-
     assert known - optional <= everywhere, "not all answers have these"
     assert somewhere <= known, "the type does not know these"
     # An item inherits from a job what only an answer of one job has.
@@ -100,7 +99,6 @@ def test_parts_that_are_described_are_no_free_dictionaries(name: str) -> None:
         if (part := described_part(schema))
         and not any(part in known.get(one, ()) for one in types_in(hints[field]))
     ]
-
     assert free == []
 
 

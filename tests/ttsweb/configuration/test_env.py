@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,63 +39,31 @@ def own_register(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     SETTINGS.update(before)
 
 
-def read_float() -> float:
-    return env_float("TTS_X", default=60.0, low=3.0, high=120.0, help="A number.")
-
-
-def read_int() -> int:
-    return env_int("TTS_X", default=4, low=1, high=64, help="A count.")
-
-
-def read_bool() -> bool:
-    return env_bool("TTS_X", default=True, help="A claim.")
-
-
-def read_choice() -> str:
-    return env_str("TTS_X", default="text", choices=("text", "json"), help="A choice.")
-
-
-def read_url() -> str | None:
-    return env_url("TTS_X", schemes=("redis", "rediss"), help="An address.", default_text="none")
-
-
-def read_list() -> list[str]:
-    return env_list("TTS_X", default=["a", "b"], help="Names.")
-
-
-def read_some() -> list[str]:
-    return env_list("TTS_X", default=[], choices=("a", "b"), help="Some.")
-
-
-def test_bad_number_is_refused_with_name_value_and_range(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TTS_X", "abc")
-    with pytest.raises(SettingError) as caught:
-        read_float()
-    assert str(caught.value) == "TTS_X='abc': expected a number from 3.0 to 120.0"
+read_float = partial(env_float, "TTS_X", default=60.0, low=3.0, high=120.0, help="A number.")
+read_int = partial(env_int, "TTS_X", default=4, low=1, high=64, help="A count.")
+read_bool = partial(env_bool, "TTS_X", default=True, help="A claim.")
+read_choice = partial(env_str, "TTS_X", default="text", choices=("text", "json"), help="A choice.")
+read_url = partial(env_url, "TTS_X", schemes=("redis", "rediss"), help="Where.", default_text="no")
+read_list = partial(env_list, "TTS_X", default=["a", "b"], help="Names.")
+read_some = partial(env_list, "TTS_X", default=[], choices=("a", "b"), help="Some.")
+read_path = partial(env_path, "TTS_X", default=Path("/"), help="A path.")
 
 
 @pytest.mark.parametrize(
     ("read", "value", "expected"),
     [
-        (read_float, "2.9", "a number from 3.0 to 120.0"),
-        (read_float, "120.1", "a number from 3.0 to 120.0"),
-        (read_float, "nan", "a number from 3.0 to 120.0"),
-        (read_float, "inf", "a number from 3.0 to 120.0"),
-        (read_int, "0", "a whole number from 1 to 64"),
-        (read_int, "65", "a whole number from 1 to 64"),
-        (read_int, "4.0", "a whole number from 1 to 64"),
-        (read_int, "1_0", "a whole number from 1 to 64"),
-        (read_int, "٤", "a whole number from 1 to 64"),
-        (read_int, "9" * 5000, "a whole number from 1 to 64"),
+        *((read_float, value, "a number from 3.0 to 120.0")
+          for value in ("abc", "2.9", "120.1", "nan", "inf")),
+        *((read_int, value, "a whole number from 1 to 64")
+          for value in ("0", "65", "4.0", "1_0", "٤", "9" * 5000)),
         (read_bool, "maybe", "true or false"),
         (read_choice, "TEXT", "one of text, json"),
-        (read_url, "http://here", "an address that starts with redis:// or rediss://"),
-        (read_url, "redis:here", "an address that starts with redis:// or rediss://"),
-        (read_url, "redis://here:port", "an address that starts with redis:// or rediss://"),
+        *((read_url, value, "an address that starts with redis:// or rediss://")
+          for value in ("http://here", "redis:here", "redis://here:port")),
         (read_list, "a,,b", "texts separated by single commas"),
         (read_some, "a,c", "some of a, b, separated by commas"),
     ],
-)
+)  # fmt: skip
 def test_value_outside_its_type_or_range_is_refused(
     read: Reader, value: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,65 +76,36 @@ def test_value_outside_its_type_or_range_is_refused(
 @pytest.mark.parametrize(
     ("read", "value", "expected"),
     [
-        (read_float, "3", 3.0),
-        (read_float, " 120.0 ", 120.0),
-        (read_int, "64", 64),
-        (read_int, "+1", 1),
-        (read_bool, "Yes", True),
-        (read_bool, "0", False),
+        (read_float, "3", 3.0), (read_float, " 120.0 ", 120.0), (read_int, "64", 64),
+        (read_int, "+1", 1), (read_bool, "Yes", True), (read_bool, "0", False),
         (read_choice, "json", "json"),
         (read_url, "rediss://:pass@host:6379/0", "rediss://:pass@host:6379/0"),
-        (read_list, "a.example, b.example", ["a.example", "b.example"]),
-        (read_some, "b", ["b"]),
+        (read_list, "a.example, b.example", ["a.example", "b.example"]), (read_some, "b", ["b"]),
+        # A relative path starts at the folder of the project.
+        (read_path, "some/place", env.PROJECT_DIR / "some/place"),
+        (read_path, "/some/place", Path("/some/place")),
+        (read_path, "~/voices", Path.home() / "voices"),
+        # An empty value counts as not set.
+        (read_float, "  ", 60.0), (read_int, "  ", 4), (read_bool, "  ", True),
+        (read_choice, "  ", "text"), (read_url, "  ", None), (read_list, "  ", ["a", "b"]),
     ],
-)
+)  # fmt: skip
 def test_good_value_is_returned_with_its_type(
     read: Reader, value: str, expected: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TTS_X", value)
     result = read()
-    assert result == expected
-    assert type(result) is type(expected)
-
-
-@pytest.mark.parametrize(
-    ("read", "default"),
-    [
-        (read_float, 60.0), (read_int, 4), (read_bool, True), (read_choice, "text"),
-        (read_url, None), (read_list, ["a", "b"]),
-    ],
-)  # fmt: skip
-def test_empty_value_counts_as_not_set(
-    read: Reader, default: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TTS_X", "  ")
-    assert read() == default
-
-
-def test_relative_path_starts_at_the_folder_of_the_project(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("TTS_X", "some/place")
-    monkeypatch.setenv("TTS_Y", str(tmp_path))
-    assert env_path("TTS_X", default=Path("/"), help="A path.") == env.PROJECT_DIR / "some/place"
-    assert env_path("TTS_Y", default=Path("/"), help="A path.") == tmp_path
-
-
-def test_path_of_a_home_folder_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("TTS_X", "~/voices")
-    assert env_path("TTS_X", default=Path("/"), help="A path.") == tmp_path / "voices"
+    assert (result, type(result)) == (expected, type(expected))
 
 
 def test_password_of_a_bad_address_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TTS_X", "mysql://admin:topsecret@host/db")
-    with pytest.raises(SettingError) as caught:
+    with pytest.raises(SettingError, match=r"mysql://\.\.\.@host/db") as caught:
         read_url()
     assert "topsecret" not in str(caught.value)
-    assert "mysql://...@host/db" in str(caught.value)
 
 
-def test_secret_is_read_from_its_variable_or_from_a_file(
+def test_secret_is_read_from_variable_or_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TTS_X", "one")
@@ -195,9 +135,7 @@ def test_secret_given_twice_is_refused_without_being_shown(monkeypatch: pytest.M
     assert str(caught.value) == "TTS_X and TTS_X_FILE are both set: keep one of them"
 
 
-def test_environment_wins_over_the_env_file(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_environment_wins_over_env_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("TTS_X=5\nTTS_Y=6\n")
     monkeypatch.setenv("TTS_X", "7")
     env.load_dotenv(tmp_path / ".env")
@@ -205,14 +143,11 @@ def test_environment_wins_over_the_env_file(
     assert env_int("TTS_Y", default=1, low=1, high=9, help="A count.") == 6
 
 
-def test_absent_env_file_changes_nothing(tmp_path: Path) -> None:
-    env.load_dotenv(tmp_path / ".env")
-    assert read_int() == 4
-
-
-def test_other_env_file_can_be_named_and_has_to_be_there(
+def test_other_env_file_named_has_to_be_there(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    env.load_dotenv(tmp_path / ".env")  # is not there
+    assert read_int() == 4
     (tmp_path / "other").write_text("TTS_X=9\n")
     monkeypatch.setenv("TTS_ENV_FILE", str(tmp_path / "other"))
     env.load_dotenv(tmp_path / ".env")
@@ -223,22 +158,19 @@ def test_other_env_file_can_be_named_and_has_to_be_there(
 
 
 @pytest.mark.parametrize("name", ["TTS_TORCH", "TTS_PYTHON", "TTS_ENV_FILE"])
-def test_name_that_is_needed_before_the_env_file_is_refused_in_it(
-    name: str, tmp_path: Path
-) -> None:
+def test_name_needed_before_the_env_file_is_refused_in_it(name: str, tmp_path: Path) -> None:
     (tmp_path / ".env").write_text(f"{name}=cpu\n")
     with pytest.raises(SettingError, match=f"{name} is needed before this file is read"):
         env.load_dotenv(tmp_path / ".env")
 
 
-def test_unknown_variable_is_named_with_the_nearest_setting(
+def test_unknown_variable_is_told_what_is_near(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / ".env").write_text("TTS_QQQQ=1\nOTHER=2\n")
     monkeypatch.setenv("TTS_WORKER_NAM", "8")
     monkeypatch.setenv("TTS_TEST_SOMETHING", "8")
     env.load_dotenv(tmp_path / ".env")
-
     found = [line for line in env.unknown_variables() if "NAM" in line or "QQQQ" in line]
     assert found == [
         "TTS_QQQQ is set, but this setting does not exist",
@@ -246,14 +178,11 @@ def test_unknown_variable_is_named_with_the_nearest_setting(
     ]
 
 
-def test_one_name_with_two_meanings_is_refused() -> None:
+def test_name_with_two_meanings_or_without_the_prefix_is_refused() -> None:
     read_int()
     read_int()
     with pytest.raises(SettingError, match="TTS_X: read in two places"):
         read_float()
-
-
-def test_name_without_the_prefix_is_refused() -> None:
     with pytest.raises(SettingError, match="starts with TTS_"):
         env_str("DATABASE_URL", default="", help="Not ours.")
 
@@ -277,7 +206,6 @@ def test_variable_that_is_a_setting_no_more_stops_the_start(
     assert name not in SETTINGS
     said = f"^{name} is no longer a setting: .+; remove it$"
     (tmp_path / ".env").write_text(f"{name}=1\n")
-
     with pytest.raises(SettingError, match=said):
         env.load_dotenv(tmp_path / ".env")
     monkeypatch.setenv(name, "1")
@@ -288,8 +216,9 @@ def test_variable_that_is_a_setting_no_more_stops_the_start(
 
 
 def test_operator_sees_few_settings() -> None:
+    # 35 of every installation, and one for each feature of large ones that is off by default.
     files = {f"{name}_FILE" for name in SETTINGS}
-    assert len([name for name in SETTINGS if name not in files]) <= 35
+    assert len([name for name in SETTINGS if name not in files]) <= 40
 
 
 def read_file(tmp_path: Path, text: str) -> dict[str, str]:
@@ -301,20 +230,12 @@ def read_file(tmp_path: Path, text: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("line", "value"),
     [
-        ("A=1", "1"),
-        ("A = 1 ", "1"),
-        ("export A=1", "1"),
-        ("A=", ""),
-        ("A=one two", "one two"),
-        ("A=one # two", "one"),
-        ("A=# two", ""),
-        ("A=one#two", "one#two"),
-        ("A='one # two'", "one # two"),
-        ('A="one" # two', "one"),
-        ("A=redis://:p=x@host/0", "redis://:p=x@host/0"),
-        ("A=grün", "grün"),
+        ("A=1", "1"), ("A = 1 ", "1"), ("export A=1", "1"), ("A=", ""), ("A=one two", "one two"),
+        ("A=one # two", "one"), ("A=# two", ""), ("A=one#two", "one#two"),
+        ("A='one # two'", "one # two"), ('A="one" # two', "one"),
+        ("A=redis://:p=x@host/0", "redis://:p=x@host/0"), ("A=grün", "grün"),
     ],
-)
+)  # fmt: skip
 def test_line_gives_the_value_that_a_shell_would(tmp_path: Path, line: str, value: str) -> None:
     assert read_file(tmp_path, f"# a comment\n\n{line}\n") == {"A": value}
 
@@ -326,16 +247,10 @@ def test_line_of_another_form_is_refused_by_number_and_not_shown(tmp_path: Path,
     assert "one" not in str(caught.value).removesuffix("expected one quoted value")
 
 
-def test_name_that_comes_twice_is_refused(tmp_path: Path) -> None:
+def test_absent_file_is_empty_and_one_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    assert read_dotenv(tmp_path / ".env") == {}
     with pytest.raises(SettingError, match="line 2: A is set a second time"):
         read_file(tmp_path, "A=1\nA=2\n")
-
-
-def test_absent_file_is_empty(tmp_path: Path) -> None:
-    assert read_dotenv(tmp_path / ".env") == {}
-
-
-def test_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / ".env").write_bytes(b"A=\xff\n")
     with pytest.raises(SettingError, match="cannot be read"):
         read_dotenv(tmp_path / ".env")

@@ -124,48 +124,36 @@ def test_what_is_no_url_of_the_web_is_refused(url: str, code: str) -> None:
     assert code_of(url) == code
 
 
-def test_name_that_resolves_to_a_private_address_is_refused(names: Names, server: Listener) -> None:
-    names.answers["inner.example"] = [["127.0.0.2"]]
+@pytest.mark.parametrize(
+    "addresses", [["127.0.0.2"], ["127.0.0.1", "10.0.0.1"], ["10.0.0.1", "127.0.0.1"]]
+)
+def test_name_with_a_private_address_is_refused(
+    addresses: list[str], names: Names, server: Listener
+) -> None:
+    names.answers["inner.example"] = [addresses]
     assert code_of(f"http://inner.example:{server.port}/") == "url_private_address"
     assert server.arrived == []
 
 
-def test_name_with_a_public_and_a_private_address_is_refused(
+def test_name_is_asked_for_once_in_ascii_so_a_second_answer_changes_nothing(
     names: Names, server: Listener
 ) -> None:
-    for addresses in (["127.0.0.1", "10.0.0.1"], ["10.0.0.1", "127.0.0.1"]):
-        names.answers["both.example"] = [addresses]
-        assert code_of(f"http://both.example:{server.port}/") == "url_private_address"
-    assert server.arrived == []
-
-
-def test_name_is_asked_for_once_so_a_second_answer_changes_nothing(
-    names: Names, server: Listener
-) -> None:
-    names.answers["rebind.example"] = [["127.0.0.1"], ["10.0.0.1"]]
-    fetch(f"http://rebind.example:{server.port}/", max_bytes=10, seconds=60)
-    assert names.asked == ["rebind.example"]
-    assert len(server.arrived) == 1
-
-
-def test_name_in_other_letters_is_asked_for_in_ascii(names: Names, server: Listener) -> None:
-    names.answers["xn--bcher-kva.example"] = [["127.0.0.1"]]
+    names.answers["xn--bcher-kva.example"] = [["127.0.0.1"], ["10.0.0.1"]]
     fetch(f"http://Bücher.example:{server.port}/", max_bytes=10, seconds=60)
-    assert server.arrived[0].headers["host"] == f"xn--bcher-kva.example:{server.port}"
+    assert names.asked == ["xn--bcher-kva.example"]
+    (arrived,) = server.arrived
+    assert arrived.headers["host"] == f"xn--bcher-kva.example:{server.port}"
 
 
-def test_name_that_nobody_knows_is_unresolvable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_name_that_nobody_knows_is_unresolvable_and_a_slow_name_server_waited_for_no_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def unknown(*_: object, **__: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "unknown")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-
     assert code_of("http://nowhere.example/") == "url_unresolvable"
 
-
-def test_name_server_that_does_not_answer_is_waited_for_no_longer_than_the_bound(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
     is_over = threading.Event()
     monkeypatch.setattr(guarded_url, "_as_address", lambda _: None)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: is_over.wait() and [])
@@ -209,64 +197,56 @@ def test_redirect_to_what_would_be_refused_is_refused(
     assert len(server.arrived) == 1
 
 
-def test_redirects_without_end_are_refused(names: Names, server: Listener) -> None:
+def test_redirects_without_end_or_target_are_refused(names: Names, server: Listener) -> None:
     server.answers = [(302, {"Location": "/again"}, b"")]
-    assert code_of(server.url) == "url_redirects"
-    assert len(server.arrived) == 4
+    assert (code_of(server.url), len(server.arrived)) == ("url_redirects", 4)
     server.answers = [(302, {}, b"")]
     assert code_of(server.url) == "url_redirects"
 
 
-def test_more_bytes_than_asked_for_are_refused_whatever_the_length_says(
-    names: Names, server: Listener
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        # More bytes than are taken, whatever the length says.
+        *(((200, headers, b"x" * 1001), "url_too_large")
+          for headers in ({"Content-Length": "1001"}, {"Content-Length": "9" * 18}, {})),
+        ((200, {"Content-Encoding": "gzip"}, gzip.compress(b"x" * 10**6)), "url_encoded"),
+        *(((status, {}, b""), "url_status") for status in (204, 401, 404, 500)),
+        (b"", "url_unreachable"), (b"nonsense\r\n\r\n", "url_unreachable"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx", "url_unreachable"),
+    ],
+)  # fmt: skip
+def test_answer_that_cannot_be_used_is_refused(
+    answer: Any, code: str, names: Names, server: Listener
 ) -> None:
-    for headers in ({"Content-Length": "1001"}, {"Content-Length": "9" * 18}, {}):
-        server.answers = [(200, headers, b"x" * 1001)]
-        assert code_of(server.url) == "url_too_large"
+    is_raw = isinstance(answer, bytes)
+    server.answers = [(lambda connection: connection.sendall(answer)) if is_raw else answer]
+    assert code_of(server.url) == code
 
 
-def test_endless_answer_is_not_read_to_its_end(names: Names, server: Listener) -> None:
-    def endless(connection: socket.socket) -> None:
-        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-        while True:
-            connection.sendall(b"x" * 65536)
-
-    server.answers = [endless]
-    assert code_of(server.url, seconds=30.0) == "url_too_large"
-
-
-def test_compressed_answer_is_refused(names: Names, server: Listener) -> None:
-    server.answers = [(200, {"Content-Encoding": "gzip"}, gzip.compress(b"x" * 10**6))]
-    assert code_of(server.url, max_bytes=10**7) == "url_encoded"
-
-
-@pytest.mark.parametrize("start", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\n\r\n"])
-def test_answer_that_drips_is_cut_off_in_time(start: bytes, names: Names, server: Listener) -> None:
+@pytest.mark.parametrize(
+    ("start", "piece", "seconds", "code"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 65536, 30.0, "url_too_large"),  # it never ends
+        *((start, b"x", 0.5, "url_timeout") for start in (
+            b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n"
+        )),  # it drips
+    ],
+    ids=range(4),
+)  # fmt: skip
+def test_answer_without_end_is_cut_off(
+    start: bytes, piece: bytes, seconds: float, code: str, names: Names, server: Listener
+) -> None:
     is_over = threading.Event()
 
     def drip(connection: socket.socket) -> None:
         connection.sendall(start)
-        while not is_over.wait(0.02):
-            connection.sendall(b"x")
+        while not is_over.wait(0.02 if len(piece) == 1 else 0):
+            connection.sendall(piece)
 
     server.answers = [drip]
-
-    assert code_of(server.url, seconds=0.5, max_bytes=10**9) == "url_timeout"
+    assert code_of(server.url, seconds=seconds) == code
     is_over.set()
-
-
-@pytest.mark.parametrize(
-    "answer", [b"", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx"]
-)
-def test_what_is_no_proper_answer_is_refused(answer: bytes, names: Names, server: Listener) -> None:
-    server.answers = [lambda connection: connection.sendall(answer)]
-    assert code_of(server.url) == "url_unreachable"
-
-
-@pytest.mark.parametrize("status", [204, 401, 404, 500])
-def test_other_status_than_200_is_refused(status: int, names: Names, server: Listener) -> None:
-    server.answers = [(status, {}, b"")]
-    assert code_of(server.url) == "url_status"
 
 
 def test_host_that_takes_no_connection_is_unreachable(names: Names) -> None:
@@ -317,8 +297,7 @@ def test_post_sends_body_and_headers_and_follows_no_redirect(
 def test_post_to_a_private_address_is_refused(server: Listener) -> None:
     with pytest.raises(FetchError) as caught:
         post(server.url, body=b"", headers={}, seconds=60, allow_private=False)
-    assert caught.value.code == "url_private_address"
-    assert server.arrived == []
+    assert (caught.value.code, server.arrived) == ("url_private_address", [])
 
 
 @pytest.fixture
@@ -361,3 +340,31 @@ def test_certificate_is_checked_against_the_name_though_an_address_is_dialled(
 
         assert len(server.arrived) == 2
         assert set(shown) == {"clips.example", "other.example"}
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "8.8.8.8", "193.99.144.80", "172.32.0.1", "100.128.0.1", "2606:4700:4700::1111",
+        "::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::1",
+    ],
+)  # fmt: skip
+def test_address_of_the_internet_is_public(address: str) -> None:
+    assert is_public(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "0.0.0.0", "10.1.2.3", "100.64.0.1", "100.127.255.255", "127.0.0.1", "127.255.255.254",
+        "168.63.129.16", "169.254.169.254", "172.16.0.1", "172.31.255.255", "192.0.0.8",
+        "192.0.2.1", "192.88.99.1", "192.168.1.1", "198.18.0.1", "203.0.113.9", "224.0.0.1",
+        "239.255.255.255", "240.0.0.1", "255.255.255.255", "::", "::1", "::7f00:1",
+        "::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe",
+        "64:ff9b:1::808:808", "100::1", "2001::1", "2001:0:808:808:0:0:80ff:fffe",
+        "2001:db8::1", "2002:7f00:1::1", "2002:a00:1::", "3fff::1", "4000::1", "fc00::1",
+        "fd00:ec2::254", "fe80::1", "fe80::1%eth0", "fec0::1", "ff02::1", "localhost", "",
+    ],
+)  # fmt: skip
+def test_any_other_address_is_not(address: str) -> None:
+    assert not is_public(address)

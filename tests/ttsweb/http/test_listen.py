@@ -21,50 +21,38 @@ def taken_port() -> Iterator[int]:
         yield holder.getsockname()[1]
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.9.9.9"])
-def test_loopback_needs_no_allowed_hosts(host: str) -> None:
-    check_address(host, LOOPBACK)
+def test_loopback_needs_no_allowed_hosts_and_a_name_without_an_address_is_told() -> None:
+    for host in ("127.0.0.1", "localhost", "127.9.9.9"):
+        check_address(host, LOOPBACK)
+    with pytest.raises(ListenError, match=r"no-such-host\.invalid"):
+        check_address("no-such-host.invalid", LOOPBACK)
+    default = SETTINGS["TTS_ALLOWED_HOSTS"].default.split(",")
+    assert default == [*LOOPBACK, "host.docker.internal"]
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_every_address_needs_allowed_hosts_and_the_error_names_the_setting(host: str) -> None:
-    with pytest.raises(ListenError, match="TTS_ALLOWED_HOSTS") as caught:
-        check_address(host, LOOPBACK)
-    with pytest.raises(ListenError, match="TTS_ALLOWED_HOSTS"):
-        check_address(host, [*LOOPBACK, "host.docker.internal"])
-    assert caught.value.code == "allowed_hosts_missing"
+    for allowed in (LOOPBACK, [*LOOPBACK, "host.docker.internal"]):
+        with pytest.raises(ListenError, match="TTS_ALLOWED_HOSTS") as caught:
+            check_address(host, allowed)
+        assert caught.value.code == "allowed_hosts_missing"
     check_address(host, [*LOOPBACK, "tts.example.org"])
     check_address(host, ["localhost"])  # chosen: a container whose port is published to its host
 
 
-def test_name_without_an_address_is_told() -> None:
-    with pytest.raises(ListenError, match=r"no-such-host\.invalid"):
-        check_address("no-such-host.invalid", LOOPBACK)
-
-
-def test_taken_port_is_an_error_that_names_port_and_remedy(taken_port: int) -> None:
+def test_taken_port_is_an_error_with_the_remedy_or_the_next_one_is_opened(taken_port: int) -> None:
     with pytest.raises(ListenError, match=f"Port {taken_port} .*--port auto") as caught:
         open_socket("127.0.0.1", taken_port, or_next=False)
     assert caught.value.code == "port_taken"
-
-
-def test_next_free_port_is_used_where_that_is_asked(taken_port: int) -> None:
-    with open_socket("127.0.0.1", taken_port, or_next=True) as opened:
-        assert taken_port < opened.getsockname()[1] <= taken_port + 50
-
-
-def test_opened_socket_takes_connections() -> None:
+    with pytest.raises(ListenError) as caught:
+        open_socket("192.0.2.1", taken_port, or_next=False)
+    assert caught.value.code == "address_unusable"  # it is of another machine
     with (
-        open_socket("127.0.0.1", _free_port(), or_next=True) as opened,
+        open_socket("127.0.0.1", taken_port, or_next=True) as opened,
         socket.create_connection(opened.getsockname(), timeout=5) as client,
     ):
+        assert taken_port < opened.getsockname()[1] <= taken_port + 50
         assert client.getpeername() == opened.getsockname()
-
-
-def test_address_of_another_machine_is_told() -> None:
-    with pytest.raises(ListenError) as caught:
-        open_socket("192.0.2.1", _free_port(), or_next=False)
-    assert caught.value.code == "address_unusable"
 
 
 @pytest.mark.parametrize(
@@ -76,18 +64,7 @@ def test_address_of_another_machine_is_told() -> None:
     ],
 )
 def test_url_of_a_socket_uses_a_name_that_is_accepted(
-    address: str, allowed: list[str], name: str
+    address: str, allowed: list[str], name: str, taken_port: int
 ) -> None:
-    with open_socket(address, _free_port(), or_next=True) as opened:
+    with open_socket(address, taken_port, or_next=True) as opened:
         assert url_of(opened, allowed) == f"http://{name}:{opened.getsockname()[1]}"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
-def test_hosts_that_nobody_chose_are_those_of_the_settings() -> None:
-    assert SETTINGS["TTS_ALLOWED_HOSTS"].default.split(",") == [*LOOPBACK, "host.docker.internal"]

@@ -13,7 +13,6 @@ from django.core.files.base import ContentFile, File
 from django.core.files.storage import FileSystemStorage, default_storage
 from django.http import HttpResponseBase, StreamingHttpResponse
 from django.test import RequestFactory
-from pytest_django import Settings
 
 from ttsweb.http import ranged
 from ttsweb.http.ranged import ObjectMissingError, StoredObject, object_response, parse_range
@@ -24,14 +23,7 @@ WRITTEN_DATE = "Tue, 14 Nov 2023 22:13:20 GMT"
 
 
 @pytest.fixture
-def stored(settings: Settings, tmp_path: Path) -> StoredObject:
-    settings.STORAGES = {
-        **settings.STORAGES,
-        "default": {
-            "BACKEND": "ttsweb.storage.AtomicFileSystemStorage",
-            "OPTIONS": {"location": tmp_path / "storage"},
-        },
-    }
+def stored(storage_folder: Path) -> StoredObject:
     key = default_storage.save("exports/one.wav", ContentFile(CONTENT))
     os.utime(default_storage.path(key), (WRITTEN, WRITTEN))
     return StoredObject(key, "audio/wav", "one.wav", etag="abc")
@@ -52,12 +44,10 @@ def body(response: HttpResponseBase) -> bytes:
 
 def test_request_without_a_range_gets_the_whole_object(stored: StoredObject) -> None:
     response = ask(stored)
-
-    assert response.status_code == 200
-    assert body(response) == CONTENT
-    assert response.headers["Content-Length"] == str(len(CONTENT))
-    assert response.headers["Accept-Ranges"] == "bytes"
-    assert response.headers["Content-Type"] == "audio/wav"
+    assert (response.status_code, body(response)) == (200, CONTENT)
+    assert response.headers.items() >= {
+        "Content-Length": "1024", "Accept-Ranges": "bytes", "Content-Type": "audio/wav",
+    }.items()  # fmt: skip
     assert "Content-Range" not in response.headers
 
 
@@ -73,8 +63,7 @@ def test_one_range_gets_exactly_its_bytes(
     stored: StoredObject, header: str, start: int, end: int
 ) -> None:
     response = ask(stored, Range=header)
-    assert response.status_code == 206
-    assert body(response) == CONTENT[start:end]
+    assert (response.status_code, body(response)) == (206, CONTENT[start:end])
     assert response.headers["Content-Range"] == f"bytes {start}-{end - 1}/1024"
     assert response.headers["Content-Length"] == str(end - start)
 
@@ -90,13 +79,23 @@ def test_range_outside_the_object_is_a_416_that_names_the_size(
 
 
 @pytest.mark.parametrize(
-    "header",
-    ["bytes=0-1,5-6", "items=0-1", "bytes=9-3", "bytes=-", "bytes=a-b", "bytes", "bytes=0-1-2", ""],
-)
-def test_range_that_we_do_not_honour_is_ignored(stored: StoredObject, header: str) -> None:
-    response = ask(stored, Range=header)
-    assert response.status_code == 200
-    assert body(response) == CONTENT
+    ("header", "condition"),
+    [
+        *((header, None) for header in (
+            "bytes=0-1,5-6", "items=0-1", "bytes=9-3", "bytes=-", "bytes=a-b", "bytes",
+            "bytes=0-1-2", "",
+        )),  # which we do not honour
+        *(("bytes=0-9", condition) for condition in (
+            '"other"', 'W/"abc"', "Tue, 14 Nov 2023 22:13:21 GMT", "rubbish"
+        )),  # of another object
+    ],
+)  # fmt: skip
+def test_range_that_does_not_apply_is_ignored(
+    stored: StoredObject, header: str, condition: str | None
+) -> None:
+    more = {} if condition is None else {"If_Range": condition}
+    response = ask(stored, Range=header, **more)
+    assert (response.status_code, body(response)) == (200, CONTENT)
 
 
 def test_every_range_of_an_empty_object_cannot_be_satisfied() -> None:
@@ -104,38 +103,23 @@ def test_every_range_of_an_empty_object_cannot_be_satisfied() -> None:
     assert start >= end
 
 
-@pytest.mark.parametrize("condition", ['"abc"', WRITTEN_DATE])
-def test_range_is_honoured_while_if_range_names_this_object(
-    stored: StoredObject, condition: str
-) -> None:
-    assert ask(stored, Range="bytes=0-9", If_Range=condition).status_code == 206
-
-
 @pytest.mark.parametrize(
-    "condition", ['"other"', 'W/"abc"', "Tue, 14 Nov 2023 22:13:21 GMT", "rubbish"]
+    ("headers", "status"),
+    [
+        ({"Range": "bytes=0-9", "If_Range": '"abc"'}, 206),
+        ({"Range": "bytes=0-9", "If_Range": WRITTEN_DATE}, 206),
+        ({"Range": "bytes=0-9", "If_None_Match": '"x", W/"abc"'}, 304),
+        ({"If_Modified_Since": WRITTEN_DATE}, 304),
+        ({"If_Modified_Since": "Tue, 14 Nov 2023 22:13:19 GMT"}, 200),
+        ({"If_Match": '"other"'}, 412),
+    ],
 )
-def test_range_is_ignored_when_if_range_names_another_object(
-    stored: StoredObject, condition: str
+def test_conditions_are_held_to_the_tag_and_the_time_of_the_object(
+    stored: StoredObject, headers: dict[str, str], status: int
 ) -> None:
-    response = ask(stored, Range="bytes=0-9", If_Range=condition)
-    assert response.status_code == 200
-    assert body(response) == CONTENT
-
-
-def test_known_etag_is_answered_with_304_even_with_a_range(stored: StoredObject) -> None:
-    response = ask(stored, Range="bytes=0-9", If_None_Match='"x", W/"abc"')
-    assert response.status_code == 304
-    assert body(response) == b""
-    assert response.headers["ETag"] == '"abc"'
-
-
-def test_object_not_modified_since_is_answered_with_304(stored: StoredObject) -> None:
-    assert ask(stored, If_Modified_Since=WRITTEN_DATE).status_code == 304
-    assert ask(stored, If_Modified_Since="Tue, 14 Nov 2023 22:13:19 GMT").status_code == 200
-
-
-def test_failed_if_match_is_answered_with_412(stored: StoredObject) -> None:
-    assert ask(stored, If_Match='"other"').status_code == 412
+    response = ask(stored, **headers)
+    assert (response.status_code, response.headers["ETag"]) == (status, '"abc"')
+    assert status != 304 or body(response) == b""
 
 
 def test_head_gives_the_length_and_no_bytes(stored: StoredObject) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,33 +12,8 @@ from django.test import Client
 from pytest_django import Settings
 
 from tests.factories import make_worker
-from ttsweb.configuration.builders import broker_settings
-from workers.celery import app, make_app
 
-
-@pytest.fixture(autouse=True)
-def storage_folder(tmp_path: Path, settings: Settings) -> Path:
-    folder = tmp_path / "storage"
-    options = {"OPTIONS": {"location": folder}}
-    settings.STORAGES = settings.STORAGES | {"default": settings.STORAGES["default"] | options}
-    return folder
-
-
-def use_broker(settings: Settings, redis_url: str | None, folder: Path) -> None:
-    """Make an app with this broker the current one."""
-    settings.CELERY = broker_settings(redis_url, data_dir=folder)
-    own_app = make_app()
-    own_app.set_default()
-    own_app.set_current()
-
-
-@pytest.fixture(autouse=True)
-def broker(tmp_path: Path, settings: Settings) -> Any:
-    """Use a file broker of this test alone."""
-    use_broker(settings, None, tmp_path)
-    yield
-    app.set_default()
-    app.set_current()
+pytestmark = pytest.mark.usefixtures("storage_folder", "message_folder")
 
 
 def make_engine(**fields: Any) -> None:
@@ -49,6 +25,10 @@ def make_engine(**fields: Any) -> None:
 def parts() -> tuple[int, dict[str, Any]]:
     response = Client().get("/readyz")
     return response.status_code, response.json()["parts"]
+
+
+def bad(found: dict[str, Any]) -> list[str]:
+    return [name for name, part in found.items() if not part["ok"]]
 
 
 def test_alive_needs_no_database() -> None:
@@ -64,25 +44,40 @@ def test_ready_with_a_worker_that_was_seen_just_now(storage_folder: Path) -> Non
     assert status == 200, found
     assert set(found) == {"database", "migrations", "storage", "broker", "worker"}
     assert found["worker"]["detail"] == "gpu-1"
-    left = [path for path in storage_folder.rglob("*") if path.is_file()]
-    assert left == []
+    assert [path for path in storage_folder.rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     "fields",
     [
-        {"seconds_ago": 61.0},
-        {"state": "warming"},
-        {"state": "draining"},
+        {"seconds_ago": 61.0}, {"state": "warming"}, {"state": "draining"},
         {"role": "cpu", "model_fingerprint": ""},
     ],
-)
+)  # fmt: skip
 def test_not_ready_without_a_ready_engine(fields: dict[str, Any]) -> None:
     make_engine(**fields)
     status, found = parts()
-    assert status == 503
-    assert [name for name, part in found.items() if not part["ok"]] == ["worker"]
+    assert (status, bad(found)) == (503, ["worker"])
+
+
+@pytest.mark.django_db
+def test_worker_that_has_unloaded_its_model_would_render_a_job() -> None:
+    make_engine(state="unloaded")
+    assert parts()[0] == 200
+
+
+@pytest.mark.django_db
+def test_parts_may_be_asked_for_alone_so_that_a_site_without_workers_gets_requests() -> None:
+    answer = Client().get("/readyz", {"parts": "migrations,database"})
+    assert (answer.status_code, set(answer.json()["parts"])) == (200, {"database", "migrations"})
+
+    for given in ("database,engine", ""):
+        answer = Client().get("/readyz", {"parts": given})
+        assert answer.status_code == 400
+        assert answer.json()["detail"].endswith(
+            "the parts are database, migrations, storage, broker, worker."
+        )
 
 
 @pytest.mark.django_db
@@ -97,32 +92,29 @@ def test_not_ready_while_a_migration_is_missing() -> None:
 
 @pytest.mark.django_db
 def test_not_ready_when_storage_and_messages_cannot_be_written(
-    storage_folder: Path, tmp_path: Path
+    storage_folder: Path, message_folder: Path
 ) -> None:
     make_engine()
     storage_folder.write_text("a file where the folder should be")
-    (tmp_path / "queue" / "messages").rmdir()
+    message_folder.rmdir()
     status, found = parts()
-    assert status == 503
-    assert [name for name, part in found.items() if not part["ok"]] == ["storage", "broker"]
+    assert (status, bad(found)) == (503, ["storage", "broker"])
 
 
 @pytest.mark.django_db
-def test_not_ready_when_redis_does_not_answer(settings: Settings, tmp_path: Path) -> None:
+def test_not_ready_when_redis_does_not_answer(use_broker: Callable[[str], Path]) -> None:
     make_engine()
-    use_broker(settings, "redis://:secret@127.0.0.1:1/0", tmp_path)
+    use_broker("redis://:secret@127.0.0.1:1/0")
     status, found = parts()
-    assert (status, found["broker"]["ok"]) == (503, False)
+    assert (status, bad(found)) == (503, ["broker"])
     assert "secret" not in str(found)
 
 
 @pytest.mark.django_db
 @pytest.mark.redis
-def test_ready_with_a_redis_that_answers(
-    settings: Settings, tmp_path: Path, redis_url: str
-) -> None:
+def test_ready_with_a_redis_that_answers(use_broker: Callable[[str], Path], redis_url: str) -> None:
     make_engine()
-    use_broker(settings, redis_url, tmp_path)
+    use_broker(redis_url)
     assert parts()[0] == 200
 
 

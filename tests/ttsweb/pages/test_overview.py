@@ -63,12 +63,11 @@ def test_open_jobs_are_counted_by_class_and_the_oldest_wait_is_told() -> None:
     make_job(owner=user, segments=0, priority=RenderJob.Priority.BULK)
     make_job(owner=user, segments=0, status="succeeded")
 
-    interactive, bulk = overview(user)["queue"]
+    queue = overview(user)["queue"]
 
-    assert (interactive["priority"], interactive["jobs_queued"]) == ("interactive", 1)
-    assert interactive["jobs_running"] == 1
-    assert 299 < interactive["oldest_wait_seconds"] < 900
-    assert (bulk["priority"], bulk["jobs_queued"], bulk["jobs_running"]) == ("bulk", 1, 0)
+    counts = [(one["priority"], one["jobs_queued"], one["jobs_running"]) for one in queue]
+    assert counts == [("interactive", 1, 1), ("bulk", 1, 0)]
+    assert 299 < queue[0]["oldest_wait_seconds"] < 900
 
 
 def test_books_in_work_and_the_hours_that_are_left_are_told() -> None:
@@ -87,55 +86,44 @@ def test_books_in_work_and_the_hours_that_are_left_are_told() -> None:
     assert found == {"importing": 1, "planned": 1, "in_work": 1, "paused": 1, "hours_left": 3.5}
 
 
+def fail_job(owner: User, days_ago: int = 0) -> None:
+    finished_at = timezone.now() - dt.timedelta(days=days_ago)
+    make_job(
+        owner=owner, segments=0, status="failed", finished_at=finished_at,
+        error_code="voice_deleted", error_message="The voice was deleted.",
+    )  # fmt: skip
+
+
 def test_failures_are_grouped_by_reason_and_only_of_the_last_week() -> None:
-    user, now = make_user("ada"), timezone.now()
+    user = make_user("ada")
     for days in (0, 1, 30):
-        make_job(
-            owner=user,
-            segments=0,
-            status="failed",
-            error_code="voice_deleted",
-            error_message="The voice was deleted.",
-            finished_at=now - dt.timedelta(days=days),
-        )
-
+        fail_job(user, days)
     (found,) = overview(user)["failures"]
-
-    assert (found["error_code"], found["count"]) == ("voice_deleted", 2)
-    assert found["example"] == "The voice was deleted."
+    reported = (found["error_code"], found["count"], found["example"])
+    assert reported == ("voice_deleted", 2, "The voice was deleted.")
 
 
 def test_a_user_sees_neither_the_jobs_of_others_nor_the_installation() -> None:
-    eve = make_user("eve")
-    make_job(owner=eve, segments=0, error_code="x", finished_at=timezone.now(), status="failed")
-    ada = make_user("ada")
-    answer = client_of(ada).get("/api/v1/overview").json()
+    fail_job(make_user("eve"))
+    answer = client_of(make_user("ada")).get("/api/v1/overview").json()
     assert set(answer) == {"queue", "books", "failures"}
     assert answer["failures"] == []
 
 
-def test_a_superuser_sees_workers_days_and_storage() -> None:
-    boss = make_user("boss", is_superuser=True)
+def test_a_superuser_sees_workers_days_and_storage(client: APIClient) -> None:
     make_worker("a", seconds_ago=1, figures={"slots": 16, "slots_in_use": 3})
     make_worker("b", seconds_ago=3600)
     make_worker("c", seconds_ago=1, state="stopped")
     today = timezone.now().date()
     RenderedDay.objects.create(day=today, segments=4, audio_seconds=7200.0)
 
-    answer = client_of(boss).get("/api/v1/overview").json()
+    answer = client.get("/api/v1/overview").json()
 
-    assert [(row["name"], row["state"]) for row in answer["workers"]] == [
-        ("a", "ready"),
-        ("b", "silent"),
-    ]
-    assert answer["workers"][0]["slots_in_use"] == 3
+    workers = [(row["name"], row["state"], row["slots_in_use"]) for row in answer["workers"]]
+    assert workers == [("a", "ready", 3), ("b", "silent", None)]
     assert len(answer["days"]) == DAYS_SHOWN
-    assert answer["days"][-1] == {
-        "day": today.isoformat(),
-        "audio_hours": 2.0,
-        "segments": 4,
-        "reused": 0,
-    }
+    day = {"day": today.isoformat(), "audio_hours": 2.0, "segments": 4, "reused": 0}
+    assert answer["days"][-1] == day
     assert answer["storage"]["total"] == 0
 
 

@@ -17,7 +17,6 @@ from tests.factories import (
     make_voice,
     make_worker,
 )
-from ttsweb.http.csp import ADMIN_POLICY, HEADER
 
 pytestmark = pytest.mark.django_db
 
@@ -31,15 +30,11 @@ def test_the_root_leads_to_the_login_and_then_to_the_studio() -> None:
     make_user("ada", is_staff=True)
 
     login = client.get("/", follow=True)
-    page = client.post(
-        login.redirect_chain[-1][0],
-        {"username": "ada", "password": "password", "next": "/studio"},
-        follow=True,
-    )
+    fields = {"username": "ada", "password": "password", "next": "/studio"}
+    page = client.post(login.redirect_chain[-1][0], fields, follow=True)
 
     assert login.redirect_chain == [("/studio", 302), ("/admin/login/?next=/studio", 302)]
     assert page.redirect_chain[-1][0] == "/studio"
-    assert page.headers[HEADER] == ADMIN_POLICY
     assert Client().post("/studio").status_code == 302
 
 
@@ -63,9 +58,8 @@ def test_a_user_sees_only_what_permissions_allow() -> None:
     make_voice("Put away", owner=ada, archived=True)
     make_job(owner=eve, text="A secret text.")
     page = studio_of(ada)
-    assert "Hidden" not in page and "Put away" not in page and "A secret text." not in page
-    assert "/admin/voices/voice/add/" not in page
-    assert "/admin/synth/apikey/add/" not in page
+    hidden = ("Hidden", "Put away", "A secret text.", "/voices/voice/add/", "/synth/apikey/add/")
+    assert [text for text in hidden if text in page] == []
 
 
 def test_a_voice_that_is_not_ready_is_named_with_its_reason() -> None:

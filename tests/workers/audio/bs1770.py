@@ -12,7 +12,6 @@ _HIGH_PASS = ((1.0, -2.0, 1.0), (1.0, -1.99004745483398, 0.99007225036621))
 
 
 def integrated_lufs(samples: npt.NDArray[np.float32], rate: int) -> float:
-    """Return the gated loudness of mono audio."""
     padded = np.concatenate((samples.astype(np.float64), np.zeros(rate)))
     hertz = np.fft.rfftfreq(len(padded), 1 / rate)
     z = np.exp(-2j * np.pi * hertz / 48_000)

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from synth.contract import AudioArray
-from tests.test_readme import PROJECT
+from tests.sources import PROJECT
 from tests.workers.audio.bs1770 import integrated_lufs, true_peak_dbtp
-from tests.workers.rendering.voiced import RATE, voiced
-from workers.audio.filters import PeakLimiter
-from workers.audio.mastering import MAX_EXTRA_DB, MAX_PASSES, amplify, find_gain
+from tests.workers.rendering.takes_support import RATE, voiced
+from workers.audio.mastering import MAX_EXTRA_DB, MAX_PASSES, Level, find_level
 
 CLIPS = sorted((PROJECT / "synth" / "demo" / "clips").glob("*.wav"))
 CEILING_DBTP = -1.05
@@ -37,50 +36,40 @@ def read(path: Path) -> tuple[AudioArray, int]:
         return raw.astype(np.float32) / np.float32(2**15), opened.getframerate()
 
 
-def limited(samples: AudioArray, rate: int, gain_db: float) -> AudioArray:
-    limiter = PeakLimiter(rate, ceiling=10 ** (CEILING_DBTP / 20))
-    return np.concatenate(list(limiter.limit(amplify(iter([samples]), gain_db))))
+def found(signal: Signal, rate: int, target: float) -> Level:
+    level = find_level(signal, rate, target_lufs=target, ceiling_dbtp=CEILING_DBTP)
+    assert level is not None and signal.num_passes <= MAX_PASSES
+    return level
+
+
+def limited(samples: AudioArray, rate: int, level: Level) -> AudioArray:
+    return np.concatenate(list(level.apply([samples], rate)[0]))
 
 
 @pytest.mark.parametrize("path", CLIPS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("target", [-23.0, -16.0, -14.0])
 def test_demo_speech_comes_within_half_a_unit_of_usual_targets(path: Path, target: float) -> None:
     samples, rate = read(path)
-    signal = Signal(samples)
-
-    found = find_gain(signal, rate, target_lufs=target, ceiling_dbtp=CEILING_DBTP)
-
-    assert found is not None
-    heard = limited(samples, rate, found.gain_db)
+    level = found(Signal(samples), rate, target)
+    heard = limited(samples, rate, level)
     assert integrated_lufs(heard, rate) == pytest.approx(target, abs=0.5)
-    assert found.loudness_lufs == pytest.approx(integrated_lufs(heard, rate), abs=0.2)
     assert true_peak_dbtp(heard) <= -0.9
-    assert signal.num_passes <= MAX_PASSES
-    assert 0 <= found.extra_db <= MAX_EXTRA_DB
+    assert 0 <= level.extra_db <= MAX_EXTRA_DB
 
 
 def test_gain_without_a_limiter_takes_one_pass() -> None:
     signal = Signal(voiced(2.0, level=0.02))
-    found = find_gain(signal, RATE, target_lufs=-30.0, ceiling_dbtp=CEILING_DBTP)
-    assert found is not None
-    assert (found.extra_db, signal.num_passes) == (0, 1)
+    assert (found(signal, RATE, -30.0).extra_db, signal.num_passes) == (0, 1)
 
 
 def test_target_out_of_reach_ends_at_the_limiter_s_bound() -> None:
     samples, rate = read(CLIPS[0])
-    signal = Signal(samples)
-
-    found = find_gain(signal, rate, target_lufs=-6.0, ceiling_dbtp=CEILING_DBTP)
-
-    assert found is not None
-    assert found.extra_db == MAX_EXTRA_DB
-    heard = integrated_lufs(limited(samples, rate, found.gain_db), rate)
-    assert found.loudness_lufs == pytest.approx(heard, abs=0.2)
-    assert heard < -8
-    assert signal.num_passes <= MAX_PASSES
+    level = found(Signal(samples), rate, -6.0)
+    assert level.extra_db == MAX_EXTRA_DB
+    assert integrated_lufs(limited(samples, rate, level), rate) < -8
 
 
 @pytest.mark.parametrize("seconds", [0.2, 2.0])
 def test_silence_has_no_gain(seconds: float) -> None:
     silence = Signal(np.zeros(round(seconds * RATE), dtype=np.float32))
-    assert find_gain(silence, RATE, target_lufs=-16.0, ceiling_dbtp=CEILING_DBTP) is None
+    assert find_level(silence, RATE, target_lufs=-16.0, ceiling_dbtp=CEILING_DBTP) is None

@@ -1,13 +1,16 @@
-"""Check the structure of an EPUB 3 with overlays by its own rules, and build small EPUBs."""
+"""Check the structure of an EPUB 3 with overlays by its own rules."""
 
 from __future__ import annotations
 
 import posixpath
 import zipfile
 from pathlib import Path
+from typing import IO
 from urllib.parse import unquote
 
 from lxml import etree
+
+from tests.synth.books.documents import Epub, page
 
 OPF, SMIL = "{http://www.idpf.org/2007/opf}", "{http://www.w3.org/ns/SMIL}"
 Clips = list[tuple[str, str, float, float]]
@@ -21,7 +24,7 @@ def seconds(value: str) -> float:
     return 3600 * int(hours) + 60 * int(minutes) + float(rest)
 
 
-def check(path: Path) -> dict[str, Clips]:
+def check(path: Path | IO[bytes]) -> dict[str, Clips]:
     """Assert that an EPUB is whole; return (text, audio, begin, end) of the clips by document."""
     with zipfile.ZipFile(path) as package:
         first = package.infolist()[0]
@@ -91,29 +94,9 @@ def _clips(package: zipfile.ZipFile, name: str, document: str, listed: set[str])
 
 def small_epub(path: Path, documents: dict[str, str], *, version: str = "3.0") -> None:
     """Write an EPUB with these bodies of XHTML by file name, below the folder `OPS/text`."""
-    items = "".join(
-        f'<item id="d{number}" href="text/{name}" media-type="application/xhtml+xml"/>'
-        for number, name in enumerate(documents)
-    )
-    spine = "".join(f'<itemref idref="d{number}"/>' for number in range(len(documents)))
-    with zipfile.ZipFile(path, "w") as package:
-        package.writestr("mimetype", "application/epub+zip")
-        package.writestr("META-INF/container.xml", (
-            '<container version="1.0" xmlns="urn:oasis:names:tc:opendocument:xmlns:container">'
-            '<rootfiles><rootfile full-path="OPS/book.opf" '
-            'media-type="application/oebps-package+xml"/></rootfiles></container>'
-        ))  # fmt: skip
-        package.writestr("OPS/book.opf", (
-            f'<package xmlns="http://www.idpf.org/2007/opf" version="{version}" '
-            'unique-identifier="i"><metadata xmlns:dc="http://purl.org/dc/elements/1.1/">'
-            '<dc:identifier id="i">x</dc:identifier><dc:title>T</dc:title>'
-            f'<dc:language>en</dc:language></metadata><manifest>{items}</manifest>'
-            f"<spine>{spine}</spine></package>"
-        ))  # fmt: skip
-        for name, body in documents.items():
-            package.writestr(f"OPS/text/{name}", (
-                '<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.1//EN" '
-                '"http://www.w3.org/TR/xhtml11/DTD/xhtml11.dtd">'
-                '<html xmlns="http://www.w3.org/1999/xhtml"><head><title>T</title></head>'
-                f"<body>{body}</body></html>"
-            ))  # fmt: skip
+    kind = 'html PUBLIC "-//W3C//DTD XHTML 1.1//EN" "http://www.w3.org/TR/xhtml11/DTD/xhtml11.dtd"'
+    pages = {
+        f"text/{name}": page(body).replace("<!DOCTYPE html>", f"<!DOCTYPE {kind}>")
+        for name, body in documents.items()
+    }
+    path.write_bytes(Epub(pages, version=version).bytes())

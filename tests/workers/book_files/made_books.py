@@ -27,8 +27,6 @@ FACTS = BookFacts(
     publisher="A Publisher",
     date="1895-05-07",
     description="A traveller tells of the year 802,701.",
-    isbn="9780000000002",
-    asin="B000000000",
     series="Scientific Romances",
     series_index="2",
     genres=("Science fiction", "Classics"),
@@ -92,6 +90,13 @@ def book(num_chapters: int = 3, **changes: object) -> BookAudio:
 def probe(file: Any) -> Any:
     """Open a path or a stream with FFmpeg, which knows nothing of how the file was made."""
     return av.open(str(file) if isinstance(file, Path) else file)
+
+
+def decoded(path: Path) -> np.ndarray:
+    """Return the samples of the first channel, float32."""
+    with probe(path) as opened:
+        audio = np.concatenate([frame.to_ndarray()[0] for frame in opened.decode(audio=0)])
+    return audio / 2**15 if audio.dtype == np.int16 else audio
 
 
 def encoder(folder: Path, mastering: Mastering = STANDARD) -> Encoder:

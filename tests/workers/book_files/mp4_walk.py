@@ -32,19 +32,6 @@ def boxes(
     assert at == end, path
 
 
-def itunes_texts(content: bytes) -> dict[str, str]:
-    """Return the tags of iTunes that hold text, by their four letters or free name."""
-    found: dict[str, str] = {}
-    free = ""
-    for path, _, payload in boxes(content):
-        parts = path.split("/")
-        if parts[-1] == "name" and "ilst" in parts:
-            free = payload[4:].decode()
-        if parts[-1] == "data" and "ilst" in parts and payload[:4] == b"\0\0\0\1":
-            found[free if parts[-2] == "----" else parts[-2]] = payload[8:].decode()
-    return found
-
-
 def nero_chapters(content: bytes) -> list[tuple[float, str]]:
     """Return (seconds, title) of the old list of chapters."""
     payload = next(one for path, _, one in boxes(content) if path == "/moov/udta/chpl")

@@ -1,8 +1,12 @@
-"""Files per chapter and of the whole book: rates, tags, covers, marks; one edit, one encode."""
+"""Files per chapter and of the whole book: rates, tags, marks; one edit, one encode; full disks."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
+import resource
+import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +14,19 @@ import pytest
 import soundfile
 
 from synth.formats import BOOK_FILES, CHAPTER_FORMATS
-from tests.workers.book_files.made_books import FACTS, RATE, book, chapter, encoder, probe
+from tests.workers.book_files.made_books import (
+    AAC,
+    FACTS,
+    RATE,
+    book,
+    chapter,
+    decoded,
+    encoder,
+    make_m4b,
+    probe,
+)
 from workers.book_files import chapter_files
-from workers.book_files.chapter_encodes import Encoding
+from workers.book_files.chapter_encodes import Encoder, Encoding
 from workers.book_files.chapter_files import (
     FADE_SECONDS,
     make_chapter_files,
@@ -20,20 +34,14 @@ from workers.book_files.chapter_files import (
     make_sample,
 )
 from workers.book_files.m4b import marks_of
-
-
-def decoded(path: Path) -> np.ndarray:
-    with probe(path) as opened:
-        frames = [frame.to_ndarray() for frame in opened.decode(audio=0)]
-    audio = np.concatenate([frame[0] for frame in frames])
-    return audio / 2**15 if audio.dtype == np.int16 else audio
+from workers.book_files.read_along import make_read_along
 
 
 @pytest.mark.parametrize("form", CHAPTER_FORMATS)
 def test_each_chapter_has_a_file_with_its_tags_and_one_edit_encodes_one(
     form: str, tmp_path: Path
 ) -> None:
-    first, work = book(3), encoder(tmp_path)
+    first, work = book(2), encoder(tmp_path)
     made = make_chapter_files(tmp_path / "out", first, work, Encoding(form))
 
     assert [path.name for path in made] == [
@@ -56,19 +64,21 @@ def test_each_chapter_has_a_file_with_its_tags_and_one_edit_encodes_one(
         for frame in (b"TIT2", b"TPE1", b"TALB", b"TRCK", b"APIC") if form == "mp3" else ():
             assert frame in content
         if form != "wav":
-            assert (tags["title"], tags["track"]) == (f"Chapter {number}", f"{number}/3")
+            assert (tags["title"], tags["track"]) == (f"Chapter {number}", f"{number}/2")
             assert (tags["album"], tags["artist"]) == (FACTS.title, ", ".join(FACTS.authors))
-    edited = (first.chapters[0], chapter("Chapter 2", pitch=300.0), first.chapters[2])
+    edited = (first.chapters[0], chapter("Chapter 2", pitch=300.0))
     again = dataclasses.replace(first, chapters=edited)
     make_chapter_files(tmp_path / "again", again, work, Encoding(form))
-    assert (work.encoded, work.reused) == (4, 2)
+    assert (work.encoded, work.reused) == (3, 1)
 
 
 @pytest.mark.parametrize("form", CHAPTER_FORMATS)
-def test_one_file_holds_all_chapters_with_their_marks(form: str, tmp_path: Path) -> None:
+def test_one_file_holds_all_chapters_with_their_marks(
+    form: str, work: Encoder, tmp_path: Path
+) -> None:
     path = tmp_path / f"book.{form}"
 
-    chapters = make_one_file(path, book(3), encoder(tmp_path), Encoding(form))
+    chapters = make_one_file(path, book(3), work, Encoding(form))
     marks = marks_of(chapters)
 
     seconds = marks[-1].end / RATE
@@ -90,21 +100,21 @@ def test_one_file_holds_all_chapters_with_their_marks(form: str, tmp_path: Path)
             assert np.abs(audio[mark.start : mark.end] - alone).max() < 2**-14
 
 
-def test_a_wav_beyond_32_bits_is_an_rf64(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wav_beyond_32_bits_is_an_rf64(
+    work: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(chapter_files, "WAV_BYTES", 100_000)
-    made = make_one_file(tmp_path / "b.wav", book(2), encoder(tmp_path), Encoding("wav"))
+    made = make_one_file(tmp_path / "b.wav", book(2), work, Encoding("wav"))
     num_samples = sum(one.num_samples for one in made)
-
     assert (tmp_path / "b.wav").read_bytes()[:4] == b"RF64"
     assert soundfile.info(tmp_path / "b.wav").frames == num_samples
     assert len(decoded(tmp_path / "b.wav")) == num_samples
 
 
-def test_sample_ends_after_a_sentence_and_fades(tmp_path: Path) -> None:
+def test_sample_ends_after_a_sentence_and_fades(work: Encoder, tmp_path: Path) -> None:
     long = dataclasses.replace(book(1), chapters=(chapter("Long", sentences=12),))
-    made = make_sample(tmp_path / "s.mp3", long, encoder(tmp_path), minutes=0.2)
+    made = make_sample(tmp_path / "s.mp3", long, work, minutes=0.2)
     seconds = made.num_samples / RATE
-
     # Sentence n ends at 0.75 + 2 n - 0.5 s; with the fade, the fourth is the last within 12 s.
     assert seconds == pytest.approx(0.75 + 2 * 4 - 0.5 + FADE_SECONDS, abs=0.01)
     audio = decoded(tmp_path / "s.mp3")
@@ -112,22 +122,75 @@ def test_sample_ends_after_a_sentence_and_fades(tmp_path: Path) -> None:
     assert np.abs(audio[-RATE // 20 :]).max() < 0.01
 
 
-def test_sample_of_a_short_chapter_is_all_of_it(tmp_path: Path) -> None:
-    made = make_sample(tmp_path / "s.mp3", book(1), encoder(tmp_path), minutes=5.0)
+def test_sample_of_a_short_chapter_is_all_of_it(work: Encoder, tmp_path: Path) -> None:
+    made = make_sample(tmp_path / "s.mp3", book(1), work, minutes=5.0)
     assert made.num_samples / RATE == pytest.approx(4 + 2.75, abs=0.03)
 
 
 @pytest.mark.parametrize("form", [*CHAPTER_FORMATS, "m4b"])
-def test_titles_with_characters_that_no_tag_holds_break_nothing(form: str, tmp_path: Path) -> None:
+def test_titles_with_characters_that_no_tag_holds_break_nothing(
+    form: str, work: Encoder, tmp_path: Path
+) -> None:
     odd = "Ha\0lf \ud800 and / = ;\n" + "long " * 400
     facts = dataclasses.replace(FACTS, title=odd, authors=(odd,), description=odd, series=odd)
     one = dataclasses.replace(book(1), facts=facts, chapters=(chapter(odd, sentences=1),))
 
     path = tmp_path / f"book.{form}"
-    make_one_file(path, one, encoder(tmp_path), Encoding(BOOK_FILES[form].chapters_as))
+    make_one_file(path, one, work, Encoding(BOOK_FILES[form].chapters_as))
     if form != "m4b":
-        make_chapter_files(tmp_path / "out", one, encoder(tmp_path), Encoding(form))
+        make_chapter_files(tmp_path / "out", one, work, Encoding(form))
 
     with probe(path) as opened:
         tags = {**opened.metadata, **opened.streams.audio[0].metadata}
     assert form == "wav" or tags["title"].startswith("Half ? and / = ;")
+
+
+MAKERS: dict[str, Callable[[Path, Encoder], object]] = {
+    "m4b": lambda at, work: make_m4b(at / "book.m4b", book(2), work),
+    "mp3": lambda at, work: make_chapter_files(at / "out", book(2), work, Encoding("mp3")),
+    "flac": lambda at, work: make_chapter_files(at / "out", book(2), work, Encoding("flac")),
+    "wav": lambda at, work: make_chapter_files(at / "out", book(2), work, Encoding("wav")),
+    "one": lambda at, work: make_one_file(at / "b.opus", book(2), work, Encoding("opus")),
+    "epub": lambda at, work: make_read_along(at / "book.epub", book(2), work, AAC),
+}
+
+
+def with_room_for(num_bytes: int, make: Callable[[], object]) -> str:
+    """Make files in a child process whose files cannot grow beyond this; return what it raised."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, num_bytes))
+        try:
+            make()
+            found = "nothing"
+        except OSError as error:
+            found = f"OSError {error.errno is not None}"
+        except BaseException as error:  # noqa: BLE001
+            found = repr(error)
+        os.write(writing, found.encode())
+        os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+    with os.fdopen(reading) as said:
+        return said.read()
+
+
+QUICK = [("m4b", 4_000), ("m4b", 60_000), ("flac", 4_000), ("one", 4_000)]
+OTHERS = [(form, room) for form in MAKERS for room in (4_000, 60_000) if (form, room) not in QUICK]
+
+
+@pytest.mark.parametrize(
+    ("form", "room"), [*QUICK, *(pytest.param(*one, marks=pytest.mark.thorough) for one in OTHERS)]
+)
+def test_a_full_disk_is_told_and_nothing_half_encoded_is_kept(
+    form: str, room: int, tmp_path: Path
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    said = with_room_for(room, lambda: MAKERS[form](first, encoder(tmp_path)))
+    assert said == "OSError True"
+    assert not [path for path in (tmp_path / "cache").rglob(".*") if path.is_file()]
+    MAKERS[form](second, encoder(tmp_path))  # what was kept, if anything, is whole

@@ -9,20 +9,26 @@ import numpy as np
 import pytest
 
 from synth.api.books.file_views import report_plot
+from synth.audio.writers import read_blocks
 from tests.workers.book_files.made_books import RATE, book, chapter, encoder, pulses, spoken
-from workers.audio.writers import read_blocks
 from workers.book_files.book_audio import SegmentSpan
-from workers.book_files.chapter_encodes import Encoding
+from workers.book_files.chapter_encodes import Encoder, Encoding
 from workers.book_files.chapter_mastering import ACX, STANDARD, Mastering, measure_levels, room_tone
 from workers.book_files.sidecars import book_report
 
+ASKED = [(form, STANDARD) for form in ("aac", "mp3", "opus", "flac", "wav")] + [("mp3", ACX)]
+SELDOM = [("aac", ACX), ("opus", ACX), ("flac", ACX), ("wav", ACX)]
 
-@pytest.mark.parametrize("form", ["aac", "mp3", "opus", "flac", "wav"])
-@pytest.mark.parametrize("mastering", [STANDARD, ACX], ids=lambda one: one.name)
+
+@pytest.mark.parametrize(
+    ("form", "mastering"),
+    [*ASKED, *(pytest.param(*one, marks=pytest.mark.thorough) for one in SELDOM)],
+    ids=lambda one: getattr(one, "name", one),
+)
 def test_files_of_every_format_pass_what_was_asked(
-    form: str, mastering: Mastering, tmp_path: Path
+    form: str, mastering: Mastering, encodes: Path
 ) -> None:
-    chapters = list(encoder(tmp_path, mastering).chapters(book(3), Encoding(form)))
+    chapters = list(encoder(encodes, mastering).chapters(book(3), Encoding(form)))
     report = book_report(chapters, mastering)
 
     assert report["passed"], [row["checks"] for row in report["chapters"]]
@@ -35,17 +41,17 @@ def test_files_of_every_format_pass_what_was_asked(
             assert row["loudness_lufs"] == pytest.approx(-18, abs=0.5)
 
 
-def test_report_is_measured_on_the_file_and_not_on_what_went_in(tmp_path: Path) -> None:
-    one = encoder(tmp_path).chapter(book(1), 0, Encoding("mp3"))
+def test_report_is_measured_on_the_file_and_not_on_what_went_in(work: Encoder) -> None:
+    one = work.chapter(book(1), 0, Encoding("mp3"))
     again = measure_levels(read_blocks(one.path, "mp3", one.sample_rate), one.sample_rate)
     assert one.levels == again
 
 
-def test_silence_fails_with_a_sentence_and_is_not_turned_up(tmp_path: Path) -> None:
+def test_silence_fails_with_a_sentence_and_is_not_turned_up(work: Encoder) -> None:
     silent = spoken("Silent", np.zeros(RATE, np.float32))
     empty = spoken("Empty", np.zeros(0, np.float32), index=1)
     one = dataclasses.replace(book(1), chapters=(silent, empty))
-    chapters = list(encoder(tmp_path).chapters(one, Encoding("aac")))
+    chapters = list(work.chapters(one, Encoding("aac")))
     report = book_report(chapters, STANDARD)
     assert report["failed_chapters"] == [0, 1]
     assert "silent" in report["chapters"][0]["checks"][0]["sentence"]
@@ -53,19 +59,19 @@ def test_silence_fails_with_a_sentence_and_is_not_turned_up(tmp_path: Path) -> N
     assert chapters[1].num_samples / RATE == pytest.approx(2.75, abs=0.03)
 
 
-def test_peaks_that_stand_in_the_way_of_the_target_are_told(tmp_path: Path) -> None:
+def test_peaks_that_stand_in_the_way_of_the_target_are_told(encodes: Path) -> None:
     clicks = 0.001 * pulses(10.0, level=1.0)
     clicks[::4410] = 0.9  # the whole loudness is in single samples
     one = dataclasses.replace(book(1), chapters=(spoken("Clicks", clicks),))
-    made = list(encoder(tmp_path, ACX).chapters(one, Encoding("flac")))
+    made = list(encoder(encodes, ACX).chapters(one, Encoding("flac")))
     row = book_report(made, ACX)["chapters"][0]
     assert row["true_peak_dbtp"] <= -3
     assert not row["passed"]
     assert next(check for check in row["checks"] if not check["passed"])["sentence"].endswith(".")
 
 
-def test_head_tail_and_pauses_are_quiet_and_never_digital_silence(tmp_path: Path) -> None:
-    one = encoder(tmp_path).chapter(book(1), 0, Encoding("wav"))
+def test_head_tail_and_pauses_are_quiet_and_never_digital_silence(work: Encoder) -> None:
+    one = work.chapter(book(1), 0, Encoding("wav"))
     audio = np.concatenate(list(read_blocks(one.path, "wav", RATE)))
     head, tail = round(0.75 * RATE), 2 * RATE
     pause = audio[one.spans[0].end + 500 : one.spans[1].start - 500]
@@ -85,7 +91,7 @@ def test_room_tone_is_the_same_wherever_it_is_asked_for() -> None:
     )
 
 
-def test_voices_are_levelled_by_their_own_gain_alone(tmp_path: Path) -> None:
+def test_voices_are_levelled_by_their_own_gain_alone(work: Encoder) -> None:
     loud, quiet = pulses(2.0, level=0.2), pulses(2.0, level=0.05)
     spans = (
         SegmentSpan("Loud.", 0, len(loud), voice="a"),
@@ -95,16 +101,16 @@ def test_voices_are_levelled_by_their_own_gain_alone(tmp_path: Path) -> None:
     levelled = dataclasses.replace(
         book(1), chapters=(cast,), voice_gains_db={"b": 20 * np.log10(4.0)}
     )
-    one = encoder(tmp_path).chapter(levelled, 0, Encoding("flac"))
+    one = work.chapter(levelled, 0, Encoding("flac"))
     audio = np.concatenate(list(read_blocks(one.path, "flac", RATE)))
     first, second = (audio[span.start : span.end] for span in one.spans)
     assert np.sqrt(np.mean(first**2)) == pytest.approx(np.sqrt(np.mean(second**2)), rel=0.01)
 
 
-def test_a_chapter_has_one_gain_whatever_its_sentences(tmp_path: Path) -> None:
+def test_a_chapter_has_one_gain_whatever_its_sentences(work: Encoder) -> None:
     parts = [pulses(2.0, level=level) for level in (0.2, 0.05)]
     one = dataclasses.replace(book(1), chapters=(spoken("Two", np.concatenate(parts)),))
-    made = encoder(tmp_path).chapter(one, 0, Encoding("flac"))
+    made = work.chapter(one, 0, Encoding("flac"))
     audio = np.concatenate(list(read_blocks(made.path, "flac", RATE)))
     head = round(0.75 * RATE)
     first, second = audio[head : head + 2 * RATE], audio[head + 2 * RATE : head + 4 * RATE]
@@ -117,12 +123,12 @@ def test_floor_is_the_quietest_half_second() -> None:
     assert measure_levels([audio], RATE).floor_dbfs == pytest.approx(-60, abs=0.1)
 
 
-def test_plot_has_bars_for_each_chapter_and_marks_what_failed(tmp_path: Path) -> None:
+def test_plot_has_bars_for_each_chapter_and_marks_what_failed(work: Encoder) -> None:
     from lxml import etree
 
     silent = spoken("<Silent> & more", np.zeros(RATE, np.float32), index=1)
     one = dataclasses.replace(book(1), chapters=(chapter("Fine"), silent))
-    report = book_report(list(encoder(tmp_path).chapters(one, Encoding("aac"))), STANDARD)
+    report = book_report(list(work.chapters(one, Encoding("aac"))), STANDARD)
     root = etree.fromstring(report_plot(report).encode())
     groups = root.findall("{*}g")
     assert [len(group.findall("{*}rect")) for group in groups] == [3, 2]

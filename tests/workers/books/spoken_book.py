@@ -16,6 +16,7 @@ import numpy as np
 from django.contrib.auth.models import User
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
+from django.db.models import F
 from rest_framework.test import APIClient
 
 from synth.accounts.keys import create_key
@@ -55,7 +56,7 @@ def store_epub(
     content = epub(*chapters)
     path = folder / "book.epub"
     path.write_bytes(content)
-    book = read_epub(path)
+    book = read_epub(path.read_bytes())
     stored = json.dumps(book_to_json(book)).encode()
     usual: dict[str, Any] = {"voice": "Ada", "format": "m4b", "priority": "bulk", "seed": 0}
     values: dict[str, Any] = {
@@ -104,12 +105,10 @@ class SpokenBook:
 
     @property
     def job(self) -> RenderJob:
-        """Return its job as it is now."""
         return RenderJob.objects.get(book=self.book.pk)
 
     @property
     def path(self) -> str:
-        """Return its address."""
         return f"/api/v1/books/{self.book.pk}"
 
     def ask(self, kind: str, **options: Any) -> Any:
@@ -131,14 +130,28 @@ class SpokenBook:
         assert body["status"] == "done", body
         return body
 
+    def work_again(self) -> None:
+        """Make what a lack of room, or of a chapter, has put off."""
+        BookFile.objects.filter(status="queued").update(not_before=F("created_at"))
+        self.process._paused_until = 0.0
+        self.work()
+
+    def shown(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Return a file as the API answers it now."""
+        answer: dict[str, Any] = self.api.get(f"{self.path}/files/{body['id']}").json()
+        return answer
+
+    @staticmethod
+    def encoded(body: dict[str, Any]) -> tuple[int, int]:
+        """Return how many chapters of a file were encoded, and how many reused."""
+        return body["report"]["chapters_encoded"], body["report"]["chapters_reused"]
+
     def content(self, body: dict[str, Any]) -> bytes:
-        """Return the bytes of a file."""
         answer: Any = self.api.get(body["content_url"])
         assert answer.status_code == 200
         return b"".join(answer.streaming_content)
 
     def row(self, body: dict[str, Any]) -> BookFile:
-        """Return the row of a file."""
         return BookFile.objects.get(pk=body["id"])
 
 

@@ -20,6 +20,7 @@ import redis
 from django.contrib.auth.models import User
 from pytest_django import Settings
 
+from lab.servers import RedisServer
 from synth.accounts.keys import create_key
 from synth.models import BookSource, Segment
 from tests.factories import make_user
@@ -181,29 +182,6 @@ def test_book_is_the_same_when_web_worker_and_serve_are_killed(
     assert kept <= set(done.values_list("take_id", flat=True))
 
 
-@contextmanager
-def redis_at(port: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run an empty Redis of this test alone until the block ends."""
-    folder.mkdir(exist_ok=True)
-    program = os.environ.get("TTS_TEST_REDIS_SERVER", "redis-server")
-    options = ["--bind", "127.0.0.1", "--port", str(port), "--save", "", "--dir", str(folder)]
-    with subprocess.Popen([program, *options], stdout=subprocess.DEVNULL) as process:
-        try:
-            with redis.Redis(port=port) as client:
-                wait_for(lambda: is_up(client), what="Redis answers")
-            yield process
-        finally:
-            process.kill()
-
-
-def is_up(client: redis.Redis) -> bool:
-    """Return whether a Redis answers."""
-    try:
-        return bool(client.ping())
-    except redis.exceptions.ConnectionError:
-        return False
-
-
 def listeners(client: redis.Redis) -> int:
     """Return how many workers wait for messages."""
     return int(client.info("clients")["blocked_clients"])
@@ -218,29 +196,29 @@ def test_redis_that_comes_back_empty_costs_a_book_nothing(
     settings: Settings,
     postgres_url: str,
 ) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    server = RedisServer(tmp_path)
     pair = service_pair(
         clean_env | {"TTS_CHECKPOINT": str(TINY)},
         tmp_path / "data",
         postgres_url=postgres_url,
-        redis_url=f"redis://127.0.0.1:{port}/0",
+        redis_url=server.url,
     )
     with pair.entered(settings):
         try:
-            with redis_at(port, tmp_path / "first"):
-                new_voice("Ada")
-                start_strict(pair, "gpu")
-                start_strict(pair, "cpu")
-                owner = make_user("owner")
-                book = upload_to_speak(owner)
-                done = Segment.objects.filter(status=Segment.Status.DONE)
-                wait_for(lambda: done.count() >= 2, what="it is spoken", seconds=PATIENCE_SECONDS)
+            server.start()
+            new_voice("Ada")
+            start_strict(pair, "gpu")
+            start_strict(pair, "cpu")
+            owner = make_user("owner")
+            book = upload_to_speak(owner)
+            done = Segment.objects.filter(status=Segment.Status.DONE)
+            wait_for(lambda: done.count() >= 2, what="it is spoken", seconds=PATIENCE_SECONDS)
+            server.kill()
             was_open = done.count() < Segment.objects.count()
             meanwhile = upload(owner, epub(("Horses", "A horse.")))
             wait_read(meanwhile)
-            with redis_at(port, tmp_path / "second"), redis.Redis(port=port) as client:
+            server.start()
+            with redis.Redis(port=server.port) as client:
                 wait_spoken(book)
                 wait_for(lambda: listeners(client) == 2, what="both workers hear messages again")
             assert was_open, "the book was spoken before Redis was killed"
@@ -251,6 +229,7 @@ def test_redis_that_comes_back_empty_costs_a_book_nothing(
             assert assert_spoken_once(pair, book) == undisturbed
         finally:
             pair.kill_workers()
+            server.kill()
 
 
 @pytest.mark.parametrize("pair", ["files"], indirect=True)

@@ -15,6 +15,7 @@ import pytest
 from django.core.files.storage import default_storage
 
 from synth.audiobooks.files import delete_file, request_file
+from synth.jobs.submit import Sender
 from synth.models import BookFile, BookSource, RenderJob, Segment, WorkerStatus
 from tests.factories import make_user
 from tests.workers.books.disturbed_book import (
@@ -24,11 +25,9 @@ from tests.workers.books.disturbed_book import (
     wait_spoken,
 )
 from tests.workers.books.spoken_book import SpokenBook
-from tests.workers.books.test_book_file_jobs import owner, spoken, worker
 from tests.workers.pairs import Pair, RunningWorker, new_voice, wait_for
 
 pytestmark = [pytest.mark.thorough, pytest.mark.django_db(transaction=True)]
-__all__ = ["owner", "spoken", "worker"]  # fixtures
 
 DISK_BYTES = 48_000_000
 KINDS = ("m4b", "wav", "mp3", "chapters", "shelf", "read_along", "srt")
@@ -93,9 +92,7 @@ def test_file_is_whole_or_waits_however_much_room_there_is(
                 assert objects(small_disk) == stored
             assert list(spoken.process.scratch.iterdir()) == []
             assert list(small_disk.rglob("*.part")) == []
-        BookFile.objects.filter(status="queued").update(not_before=row.created_at)
-        spoken.process._paused_until = 0.0
-        spoken.work()
+        spoken.work_again()
 
         made = spoken.row(answer)
         assert (made.status, made.attempts) == ("done", 1), made.error_message
@@ -127,7 +124,7 @@ def test_book_on_a_full_disk_waits_and_ends_as_it_would_have(small_disk: Path, p
     most = Segment.objects.count()
     wait_for(lambda: spoken.count() == most, what="it is spoken", seconds=PATIENCE_SECONDS)
     book.refresh_from_db()
-    rows = BookFile.objects.filter(pk=request_file(book, "wav", {})[0].pk)
+    rows = BookFile.objects.filter(pk=request_file(book, "wav", {}, Sender(book.owner))[0].pk)
 
     with room(small_disk, 200_000):  # of 5 MB
         maker = start(pair, "cpu")
@@ -153,6 +150,6 @@ def file_of(pair: Pair, book: BookSource, kind: str) -> str:
     """Return the digest of a file that is made anew, of nothing that was encoded before."""
     for row in BookFile.objects.filter(kind=kind):
         delete_file(row)
-    rows = BookFile.objects.filter(pk=request_file(book, kind, {})[0].pk)
+    rows = BookFile.objects.filter(pk=request_file(book, kind, {}, Sender(book.owner))[0].pk)
     wait_for(lambda: rows.get().status == "done", what=f"the {kind}", seconds=PATIENCE_SECONDS)
     return rows.get().sha256

@@ -4,45 +4,74 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import av
 import pytest
+from django.contrib.auth.models import User
 from django.core.files.storage import default_storage
 from django.db.models import Q
+from pytest_django import Settings
 
 from synth.audiobooks.files import request_file
+from synth.audiobooks.plans import load_plan
 from synth.audiobooks.start import start_book
+from synth.jobs.submit import Sender
 from synth.models import BookFile, JobVoice, RenderJob, Segment
 from synth.transitions.segment_edits import choose_take, render_again
 from tests.factories import make_user, make_voice
 from tests.workers.books.spoken_book import SpokenBook, speak, start, store_epub
-from tests.workers.books.test_book_file_jobs import opened, owner, packed, spoken, worker
+from tests.workers.books.test_book_file_jobs import opened, packed
 from tests.workers.books.test_book_jobs import epub, upload, wait_read
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import Pair, new_voice, wait_encoded, wait_ended, wait_for
 from ttsweb.work import Kind
+from workers import sweep
+from workers.book_files.chapter_encodes import EncodeCache
 from workers.process.claiming import take
 from workers.sweep import free_lost
 
 pytestmark = pytest.mark.django_db(transaction=True)
-__all__ = ["owner", "spoken", "worker"]  # fixtures
+
+
+def test_upload_is_read_in_a_child_and_what_is_no_book_fails_with_its_reason(
+    owner: User, worker: MiniatureProcess
+) -> None:
+    whole = epub(("Oxen", "Ox one."))
+    picture = b"\x89PNG\r\n\x1a\n" + bytes(500)
+    books = [upload(owner, content) for content in (whole, whole[:300], picture)]
+    while take(worker, Kind.BOOK):
+        worker.run_all()
+    for book in books:
+        book.refresh_from_db()
+
+    assert [book.state for book in books] == ["planned", "failed", "failed"]
+    assert (books[0].title, books[0].figures["included"]) == ("Cattle", 1)
+    assert books[1].error_code.startswith("book_")
+    assert books[1].error_message
+    assert books[2].error_code == "book_format_unknown"
+
+
+@pytest.fixture
+def book(owner: User, worker: MiniatureProcess, tmp_path: Path) -> SpokenBook:
+    """A book of which the first chapter and a part of the second are spoken."""
+    started = start(store_epub(owner, tmp_path), owner, worker)
+    speak(4)
+    return started
 
 
 def test_chapters_that_are_complete_make_a_partial_file_and_later_the_whole_one(
-    owner: Any, worker: MiniatureProcess, tmp_path: Path
+    book: SpokenBook,
 ) -> None:
-    book = start(store_epub(owner, tmp_path), owner, worker)
-    speak(4)  # the first chapter and a part of the second
-
     refused = book.ask("chapters")
     answer = book.made("chapters", partial=True)
     names = packed(book.content(answer)).namelist()
     speak()
     book.work()
-    stale = book.api.get(f"{book.path}/files/{answer['id']}").json()
+    stale = book.shown(answer)
     whole = book.made("chapters")
 
     assert (refused.status_code, refused.json()["code"]) == (409, "book_not_finished")
@@ -52,7 +81,7 @@ def test_chapters_that_are_complete_make_a_partial_file_and_later_the_whole_one(
     assert (stale["is_current"], stale["status"]) == (False, "done")
     assert (whole["id"], whole["is_partial"]) == (answer["id"], False)
     assert len(packed(book.content(whole)).namelist()) == 3
-    assert (whole["report"]["chapters_encoded"], whole["report"]["chapters_reused"]) == (2, 1)
+    assert book.encoded(whole) == (2, 1)
 
 
 def test_other_takes_make_a_file_anew_and_encode_their_chapter_alone(spoken: SpokenBook) -> None:
@@ -64,7 +93,7 @@ def test_other_takes_make_a_file_anew_and_encode_their_chapter_alone(spoken: Spo
     speak()
     spoken.work()
 
-    stale = spoken.api.get(f"{spoken.path}/files/{answer['id']}").json()
+    stale = spoken.shown(answer)
     newer = spoken.made("m4b")
     assert first is not None
     assert choose_take(segment.pk, first)
@@ -85,7 +114,7 @@ def test_other_tags_and_another_cover_encode_nothing(spoken: SpokenBook) -> None
     spoken.api.patch(spoken.path, {"metadata": said}, format="json")
     answer = spoken.made("m4b")
     assert answer["id"] == before["id"]
-    assert (answer["report"]["chapters_encoded"], answer["report"]["chapters_reused"]) == (0, 3)
+    assert spoken.encoded(answer) == (0, 3)
     assert answer["filename"] == "Kine.m4b"
     with opened(spoken.content(answer)) as book:
         assert book.metadata["title"] == "Kine"
@@ -109,9 +138,7 @@ def test_full_disk_waits_without_spending_an_attempt(
     assert (waiting.status, waiting.attempts, waiting.key) == ("queued", 0, "")
     assert not spoken.process.may_claim
     assert list(spoken.process.scratch.iterdir()) == []
-    BookFile.objects.update(not_before=waiting.created_at)
-    spoken.process._paused_until = 0.0
-    spoken.work()
+    spoken.work_again()
     assert spoken.row(asked).status == "done"
 
 
@@ -148,32 +175,21 @@ def test_take_whose_audio_is_lost_is_rendered_again_and_the_file_waits(spoken: S
 
     asked = spoken.ask("flac").json()
     spoken.work()
-    waiting = spoken.row(asked)
-    assert waiting.status == "queued"
-    assert spoken.job.status == "running"
+    assert (spoken.row(asked).status, spoken.job.status) == ("queued", "running")
     assert Segment.objects.get(pk=segment.pk).status == "queued"
-    BookFile.objects.update(not_before=waiting.created_at)
-    spoken.work()
+    spoken.work_again()
     assert spoken.row(asked).status == "queued"  # its chapter is still to come
     assert speak() == 1
-    BookFile.objects.update(not_before=waiting.created_at)
+    spoken.work_again()
     spoken.work()
-    spoken.work()
 
-    assert spoken.row(asked).status == "done"
-    assert spoken.job.status == "succeeded"
+    assert (spoken.row(asked).status, spoken.job.status) == ("done", "succeeded")
 
 
-def test_cancelled_book_has_files_of_its_complete_chapters_alone(
-    owner: Any, worker: MiniatureProcess, tmp_path: Path
-) -> None:
-    book = start(store_epub(owner, tmp_path), owner, worker)
-    speak(4)
+def test_cancelled_book_has_files_of_its_complete_chapters_alone(book: SpokenBook) -> None:
     book.api.post(f"{book.path}/cancel")
-
     whole = book.ask("srt")
     answer = book.made("srt", partial=True)
-
     assert (whole.status_code, whole.json()["code"]) == (409, "book_not_finished")
     assert "Retry-After" not in whole
     assert "Retry" in whole.json()["detail"]
@@ -182,12 +198,10 @@ def test_cancelled_book_has_files_of_its_complete_chapters_alone(
 
 
 def test_quiet_voice_is_brought_to_the_narrator_s_level(
-    owner: Any, worker: MiniatureProcess, tmp_path: Path
+    owner: User, worker: MiniatureProcess, tmp_path: Path
 ) -> None:
     make_voice("Bob", shared=True)
     source = store_epub(owner, tmp_path)
-    from synth.audiobooks.plans import load_plan
-
     chapter = load_plan(source).included[1].id
     source.edits = [{"edit": "voice", "chapter": chapter, "voice": "Bob"}]
     source.save()
@@ -209,7 +223,7 @@ def test_quiet_voice_is_brought_to_the_narrator_s_level(
 
 
 def test_preset_of_the_book_holds_for_its_main_file_and_for_the_others(
-    owner: Any, worker: MiniatureProcess, tmp_path: Path
+    owner: User, worker: MiniatureProcess, tmp_path: Path
 ) -> None:
     source = store_epub(owner, tmp_path, options={"format": "mp3"}, production={"preset": "acx"})
     book = start(source, owner, worker)
@@ -245,7 +259,7 @@ def test_worker_that_is_killed_while_it_makes_a_file_leaves_it_to_the_next_one(p
     wait_ended(job)
     source.refresh_from_db()
 
-    row, _ = request_file(source, "chapters", {"format": "flac"})
+    row, _ = request_file(source, "chapters", {"format": "flac"}, Sender(source.owner))
     rows = BookFile.objects.filter(pk=row.pk)
     wait_for(lambda: rows.get().status != "queued", what="a worker has the file")
     pair.workers[-1].kill()
@@ -257,3 +271,56 @@ def test_worker_that_is_killed_while_it_makes_a_file_leaves_it_to_the_next_one(p
     path = pair.data_dir / "storage" / made.key
     with zipfile.ZipFile(path) as packed_files:
         assert packed_files.namelist() == ["01 - Oxen.flac"]
+
+
+KEY = "ab" * 32
+
+
+def written(path: Path, *, seconds_ago: float) -> Path:
+    """Write a file that was last changed so long ago."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"half")
+    then = path.stat().st_mtime - seconds_ago
+    os.utime(path, (then, then))
+    return path
+
+
+def test_half_written_chapters_of_killed_workers_are_removed(settings: Settings) -> None:
+    folder = settings.DATA_DIR / "cache" / "chapters" / KEY[:2]
+    lost = written(folder / ".1.part", seconds_ago=20 * settings.LEASE_SECONDS)
+    fresh = written(folder / ".2.part", seconds_ago=settings.LEASE_SECONDS)
+    sweep.tidy()
+    assert (lost.exists(), fresh.exists()) == (False, True)
+
+
+def test_chapters_whose_facts_were_never_written_are_removed_after_a_day(tmp_path: Path) -> None:
+    cache = EncodeCache(tmp_path)
+    lost = written(cache.path(KEY), seconds_ago=2 * 86_400)
+    other = written(cache.path("cd" * 32), seconds_ago=3_600)
+    whole = written(cache.path("ef" * 32), seconds_ago=2 * 86_400)
+    cache.finish("ef" * 32, {})
+    cache.trim()
+    assert (lost.exists(), other.exists(), whole.exists()) == (False, True, True)
+
+
+def test_folder_of_a_file_that_is_being_made_is_never_a_leftover(
+    spoken: SpokenBook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish = EncodeCache.finish
+    swept: list[int] = []
+
+    def slowly(self: EncodeCache, key: str, facts: dict[str, Any]) -> dict[str, Any]:
+        finished = finish(self, key, facts)
+        swept.append(sweep.remove_old_temporaries(spoken.process.scratch))
+        age_all(spoken.process.scratch)  # and it takes a day to encode the next chapter
+        return finished
+
+    monkeypatch.setattr(EncodeCache, "finish", slowly)
+    spoken.made("chapters", format="flac")
+    assert swept == [0, 0, 0]
+
+
+def age_all(folder: Path) -> None:
+    """Make everything in a folder a day old."""
+    for path in (folder, *folder.rglob("*")):
+        os.utime(path, (path.stat().st_mtime - 86_400,) * 2)

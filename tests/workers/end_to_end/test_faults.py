@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import ctypes
+import datetime as dt
 import os
 import platform
 import re
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 import pytest
 from django.db import connection
+from django.utils import timezone
 from psycopg import sql
 
-from synth.models import RenderJob, Segment, Take, WorkerStatus
+from synth.audiobooks.files import request_file
+from synth.audiobooks.start import start_book
+from synth.jobs.submit import Sender
+from synth.models import BookFile, BookSource, Export, RenderJob, Segment, Take, WorkerStatus
 from synth.transitions.jobs import cancel_job
+from tests.factories import make_user
+from tests.workers.books.disturbed_book import deaths
+from tests.workers.books.test_book_jobs import epub, upload, wait_read
+from tests.workers.faulty_worker import triple
 from tests.workers.pairs import (
     CLOCKS,
     Pair,
@@ -36,7 +45,8 @@ from tests.workers.pairs import (
 )
 from ttsweb import work
 from ttsweb.leases import LOSSES_BESIDE_OTHERS
-from workers.rendering.rendered import MOST_AT_ONCE
+from voices.models import Voice, VoiceVersion
+from workers.process.held_claims import MOST_AT_ONCE
 
 LEASE = float(CLOCKS["TTS_LEASE_SECONDS"])
 FAULTY = "tests/workers/faulty_worker.py"
@@ -54,18 +64,18 @@ def take_objects(pair: Pair) -> int:
     return len(list((pair.data_dir / "storage" / "takes").rglob("*.*")))
 
 
+def attempts() -> set[int]:
+    return set(Segment.objects.values_list("attempts", flat=True))
+
+
 def test_worker_killed_while_rendering_costs_nothing_but_time(pair: Pair) -> None:
-    first = pair.start_worker("w1").wait_ready()
-    voice = new_voice()
-    wait_encoded(voice)
+    first, voice = pair.start_with_voice("w1")
     jobs = [submit(voice, sentences=4, first=10 * number) for number in range(2)]
     wait_busy(first)
-
     first.kill()
     lost = Segment.objects.filter(status=Segment.Status.CLAIMED).count()
     pair.start_worker("w2")
     wait_ended(*jobs)
-
     assert lost > 0, "the worker was not busy when it was killed"
     assert_whole(*jobs)
     assert counter("encoder_run") == 1
@@ -73,48 +83,38 @@ def test_worker_killed_while_rendering_costs_nothing_but_time(pair: Pair) -> Non
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("pair", ["files"], indirect=True)
-def test_worker_that_comes_back_under_its_name_does_not_wait_for_its_own_lease(pair: Pair) -> None:
+@pytest.mark.parametrize("successor", ["w1", "w2"])
+def test_worker_of_the_same_host_takes_over_before_the_lease_ends(
+    pair: Pair, successor: str
+) -> None:
     long: dict[str, Any] = {"TTS_LEASE_SECONDS": 300}
-    first = pair.start_worker("w1", **long).wait_ready()
-    voice = new_voice()
-    wait_encoded(voice)
-    job = submit(voice, sentences=4)
+    first, voice = pair.start_with_voice("w1", **long)
+    job = submit(voice, sentences=6)
     wait_busy(first)
-
     first.kill()
-    pair.start_worker("w1", **long)
+    pair.start_worker(successor, **long)
     wait_ended(job)
-
     assert_whole(job)
+    is_gone = WorkerStatus.objects.get(pk="w1").state == WorkerStatus.State.STOPPED
+    assert is_gone == (successor == "w2")
 
 
 @pytest.mark.thorough
 def test_lost_messages_cost_a_moment(pair: Pair) -> None:
-    worker = pair.start_worker().wait_ready()
-    voice = new_voice()
-    wait_encoded(voice)
+    worker, voice = pair.start_with_voice()
     first = submit(voice, sentences=4)
     wait_busy(worker)
-
     second = submit(voice, sentences=4, first=10)
     pair.lose_messages()
     wait_ended(first, second)
-
     assert_whole(first, second)
-    assert set(Segment.objects.values_list("attempts", flat=True)) == {1}
+    assert attempts() == {1}
 
 
 @pytest.mark.thorough
-def test_message_that_comes_three_times_is_heeded_once(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    send = work._send
-
-    def thrice(task: str, queue: str, *arguments: str) -> bool:
-        return all([send(task, queue, *arguments) for _ in range(3)])
-
-    monkeypatch.setattr(work, "_send", thrice)
+def test_message_that_comes_thrice_counts_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "_send", work._send)  # undoes what `triple` does to this process
+    triple()
     for name in ("w1", "w2"):
         pair.start_worker(name, entry=FAULTY, TTS_TEST_FAULT="triple")
     for worker in pair.workers:
@@ -126,16 +126,14 @@ def test_message_that_comes_three_times_is_heeded_once(
 
     assert_whole(*jobs)
     assert counter("encoder_run") == 1
-    assert set(Segment.objects.values_list("attempts", flat=True)) == {1}
+    assert attempts() == {1}
     assert Take.objects.count() == 8
     assert take_objects(pair) == 16
 
 
 @pytest.mark.thorough
 def test_worker_that_sleeps_past_its_lease_publishes_nothing_twice(pair: Pair) -> None:
-    sleeper = pair.start_worker("w1").wait_ready()
-    voice = new_voice()
-    wait_encoded(voice)
+    sleeper, voice = pair.start_with_voice("w1")
     other = pair.start_worker("w2").wait_ready()  # before there is work: one alone would end it
 
     jobs = [submit(voice, sentences=8, first=20 * number) for number in range(2)]
@@ -156,15 +154,10 @@ def test_worker_that_sleeps_past_its_lease_publishes_nothing_twice(pair: Pair) -
 
 
 def test_stopped_worker_hands_its_work_back_unspent(pair: Pair) -> None:
-    worker = pair.start_worker("w1", DRAIN_SECONDS=0, TTS_LEASE_SECONDS=300).wait_ready()
-    voice = new_voice()
-    wait_encoded(voice)
+    worker, voice = pair.start_with_voice("w1", DRAIN_SECONDS=0, TTS_LEASE_SECONDS=300)
     job = submit(voice, sentences=6)
     wait_busy(worker)
-
-    status = worker.stop()
-
-    assert status == 0
+    assert worker.stop() == 0
     assert WorkerStatus.objects.get(pk="w1").state == WorkerStatus.State.STOPPED
     waiting = Segment.objects.filter(job=job).exclude(status=Segment.Status.DONE)
     assert waiting.exists()
@@ -174,18 +167,15 @@ def test_stopped_worker_hands_its_work_back_unspent(pair: Pair) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("drain_seconds", [0, 2])
 def test_stop_with_every_slot_busy_hands_all_of_it_back(pair: Pair, drain_seconds: int) -> None:
-    worker = pair.start_worker(
+    worker, voice = pair.start_with_voice(
         "w1", DRAIN_SECONDS=drain_seconds, TTS_LEASE_SECONDS=300, TTS_ENGINE_SLOTS=16
-    ).wait_ready()
-    voice = new_voice()
-    wait_encoded(voice)
+    )
     text = "\n\n".join(f"{number} oxen and a fox. " + "An ox. " * 30 for number in range(300))
     job = submit(voice, text=text, priority=RenderJob.Priority.BULK, max_retakes=0)
     wait_all_slots_busy(worker, 16)
 
-    status = worker.stop()
+    assert worker.stop() == 0
 
-    assert status == 0
     waiting = Segment.objects.filter(job=job).exclude(status=Segment.Status.DONE)
     done = Segment.objects.filter(job=job, status=Segment.Status.DONE)
     takes = done.values("take").distinct().count()  # equal words of two segments are one take
@@ -209,80 +199,67 @@ def test_stop_that_the_kernel_hands_to_another_thread_is_heeded(pair: Pair) -> N
     process = worker.popen.pid
     tasks = Path(f"/proc/{process}/task").iterdir()
     other = next(int(task.name) for task in tasks if int(task.name) != process)
-
     assert ctypes.CDLL(None).syscall(TGKILL, process, other, int(signal.SIGTERM)) == 0
-
     assert worker.popen.wait(180) == 0
 
 
 @pytest.mark.thorough
 def test_draining_worker_finishes_what_it_holds(pair: Pair) -> None:
-    worker = pair.start_worker("w1", TTS_ENGINE_SLOTS=1, DRAIN_SECONDS=20).wait_ready()
-    voice = new_voice()
-    wait_encoded(voice)
+    worker, voice = pair.start_with_voice("w1", TTS_ENGINE_SLOTS=1, DRAIN_SECONDS=20)
     job = submit(voice, sentences=6)
     wait_busy(worker)
-
     assert worker.stop() == 0
-
     statuses = list(Segment.objects.filter(job=job).values_list("status", flat=True))
     assert "claimed" not in statuses
     assert 1 <= statuses.count("done") < 6
 
 
-@pytest.fixture
-def shut_database(pair: Pair) -> Iterator[Any]:
-    """A function that refuses every connection of workers for some seconds (PostgreSQL only)."""
-    name = sql.Identifier(pair.database["NAME"])
-    connection.close()
-
-    def shut(seconds: float) -> None:
-        with psycopg.connect(os.environ["TTS_TEST_POSTGRES_URL"], autocommit=True) as server:
-            server.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS false").format(name))
-            server.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s",
-                [pair.database["NAME"]],
-            )
-            time.sleep(seconds)
-            server.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS true").format(name))
-        connection.close()  # ours was ended as well
-
-    yield shut
+def shut_database(name: str, seconds: float) -> None:
+    """Refuse every connection of workers for some seconds (PostgreSQL only)."""
+    allow = sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS {}").format
+    with psycopg.connect(os.environ["TTS_TEST_POSTGRES_URL"], autocommit=True) as server:
+        server.execute(allow(sql.Identifier(name), sql.SQL("false")))
+        server.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
+        )
+        time.sleep(seconds)
+        server.execute(allow(sql.Identifier(name), sql.SQL("true")))
+    connection.close()  # ours was ended as well
 
 
 @pytest.mark.parametrize("pair", ["services"], indirect=True)
 @pytest.mark.redis
 @pytest.mark.postgres
-def test_database_that_goes_away_is_waited_for(pair: Pair, shut_database: Any) -> None:
-    worker = pair.start_worker("w1").wait_ready()
-    voice = new_voice()
-    wait_encoded(voice)
+def test_database_that_goes_away_is_waited_for(pair: Pair) -> None:
+    worker, voice = pair.start_with_voice("w1")
     job = submit(voice, sentences=8)
     wait_busy(worker)
-
-    shut_database(1.5 * LEASE)
+    shut_database(pair.database["NAME"], 1.5 * LEASE)
     wait_ended(job)
-
     assert_whole(job)
     assert worker.popen.poll() is None, "the worker ended"
-    assert set(Segment.objects.values_list("attempts", flat=True)) == {1}
+    assert attempts() == {1}
 
 
-@pytest.mark.thorough
-def test_worker_of_the_same_host_takes_over_before_the_lease_is_over(pair: Pair) -> None:
-    long: dict[str, Any] = {"TTS_LEASE_SECONDS": 300}
-    first = pair.start_worker("w1", **long).wait_ready()
-    voice = new_voice()
-    wait_encoded(voice)
-    job = submit(voice, sentences=6)
-    wait_busy(first)
+class HourAhead(dt.datetime):
+    @classmethod
+    def now(cls, tz: dt.tzinfo | None = None) -> dt.datetime:  # type: ignore[override]
+        return dt.datetime.now(tz) + dt.timedelta(hours=1)
 
-    first.kill()
-    pair.start_worker("w2", **long)
+
+@pytest.mark.parametrize("pair", ["services"], indirect=True)
+@pytest.mark.redis
+@pytest.mark.postgres
+def test_job_of_a_host_whose_clock_is_ahead_is_rendered_at_once(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, voice = pair.start_with_voice("w1")
+    with monkeypatch.context() as patch:
+        patch.setattr(timezone, "datetime", HourAhead)
+        job = submit(voice, sentences=2)
+        assert job.created_at > dt.datetime.now(dt.UTC) + dt.timedelta(minutes=50)
     wait_ended(job)
-
     assert_whole(job)
-    assert WorkerStatus.objects.get(pk="w1").state == WorkerStatus.State.STOPPED
 
 
 @pytest.mark.thorough
@@ -291,11 +268,9 @@ def test_kills_fail_no_innocent_segment_and_cost_few_claims(pair: Pair) -> None:
     kills[0].parent.mkdir()
     for kill in kills:
         kill.touch()
-    worker = pair.start_worker(
+    worker, voice = pair.start_with_voice(
         "w1", entry=FAULTY, TTS_TEST_FAULT="moments", TTS_LEASE_SECONDS=300
-    ).wait_ready()
-    voice = new_voice()
-    wait_encoded(voice)
+    )
     job = submit(voice, sentences=400)
 
     def has_come(kill: Path) -> bool:
@@ -323,10 +298,8 @@ def test_kills_fail_no_innocent_segment_and_cost_few_claims(pair: Pair) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("pair", ["files"], indirect=True)
 def test_poison_fails_alone_and_takes_no_neighbour(pair: Pair) -> None:
-    voice = new_voice()
     start = {"entry": FAULTY, "TTS_TEST_FAULT": "poison"}
-    worker = pair.start_worker("w1", **start).wait_ready()
-    wait_encoded(voice)
+    worker, voice = pair.start_with_voice("w1", **start)
     text = "\n\n".join(["Fox one.", "Fox two.", "It is poison.", "Fox three.", "Fox four."])
     job = submit(voice, text=text)
     deaths = 0
@@ -351,19 +324,95 @@ def test_poison_fails_alone_and_takes_no_neighbour(pair: Pair) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("pair", ["files"], indirect=True)
 def test_full_disk_is_waited_for_and_spends_no_attempt(pair: Pair) -> None:
-    pair.start_worker("w1", entry=FAULTY, TTS_TEST_FAULT="full").wait_ready()
-    voice = new_voice()
-    wait_encoded(voice)
+    _, voice = pair.start_with_voice("w1", entry=FAULTY, TTS_TEST_FAULT="full")
     flag = pair.data_dir / "disk-is-full"
     flag.touch()
-
     job = submit(voice, sentences=2)
     row = WorkerStatus.objects.filter(pk="w1", detail__contains="disk is full")
     wait_for(row.exists, what="the worker says that the disk is full")
     assert take_objects(pair) == 0
     flag.unlink()
     wait_ended(job)
-
     assert_whole(job)
-    assert set(Segment.objects.values_list("attempts", flat=True)) == {1}
+    assert attempts() == {1}
     wait_for(lambda: not row.exists(), what="the worker says that all is well again")
+
+
+BOOK = epub(("Oxen", "Ox one. Ox two."))
+
+
+class Victim(NamedTuple):
+    """A kind of work: words of its row's text form, what gets all ready and returns what makes such
+    a row, and how it is found.
+    """
+
+    words: str
+    prepare: Callable[[Voice], Callable[[], Any]]
+    find: Callable[[], Any]
+    good: str
+
+
+def spoken_book(voice: Voice) -> Callable[[], Any]:
+    """Speak a book; return what asks for a file of it."""
+    source = wait_read(upload(make_user("owner"), BOOK, format="wav"))
+    job = start_book(source)
+    wait_ended(job)
+    source.refresh_from_db()
+    return partial(request_file, source, "srt", {}, Sender(source.owner))
+
+
+VICTIMS = {
+    "version": Victim(
+        "Ill v1",
+        lambda voice: partial(new_voice, "Ill"),
+        lambda: VoiceVersion.objects.filter(voice__name="Ill").values_list("status", "error_code"),
+        "ready",
+    ),
+    "export": Victim(
+        ".flac",
+        lambda voice: partial(submit, voice, first=900, format="flac"),
+        lambda: Export.objects.filter(format="flac").values_list("status", "error_code"),
+        "done",
+    ),
+    "book": Victim(
+        "ill.epub",
+        lambda voice: partial(upload, make_user("owner"), BOOK, name="ill.epub"),
+        lambda: BookSource.objects.values_list("state", "error_code"),
+        "planned",
+    ),
+    "file": Victim(
+        " srt", spoken_book, lambda: BookFile.objects.values_list("status", "error_code"), "done"
+    ),
+}
+
+
+def run(pair: Pair, victim: Victim, **environment: Any) -> tuple[str, str]:
+    """Do a piece of work beside a long job; return the state and error code that it ends with."""
+    _, voice = pair.start_with_voice(
+        "w1", entry=FAULTY, TTS_TEST_FAULT="row", TTS_TEST_ROW=victim.words, **environment
+    )
+    begin = victim.prepare(voice)
+    others = submit(voice, sentences=120, priority=RenderJob.Priority.BULK)
+    wait_for(Segment.objects.filter(job=others, status="done").exists, what="the job is rendered")
+    begin()
+
+    def ended() -> tuple[str, str] | None:
+        row: tuple[str, str] | None = victim.find().first()
+        return row if row and row[0] in (victim.good, "failed") else None
+
+    found: tuple[str, str] = wait_for(ended, what="the work ended")
+    wait_ended(others)
+    assert_whole(others)
+    return found
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("pair", ["files"], indirect=True)
+@pytest.mark.parametrize("kind", VICTIMS)
+@pytest.mark.parametrize("alone", [False, True])
+def test_what_was_beside_every_kill_is_done_once_it_is_alone_or_fails_if_it_kills_then_too(
+    pair: Pair, kind: str, alone: bool
+) -> None:
+    found = run(pair, VICTIMS[kind], **({} if alone else {"TTS_TEST_BESIDE": 1}))
+    assert found == (("failed", "worker_lost") if alone else (VICTIMS[kind].good, ""))
+    assert deaths(pair) == LOSSES_BESIDE_OTHERS + 3 * alone

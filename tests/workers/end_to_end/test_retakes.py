@@ -13,63 +13,55 @@ from django.core.files.storage import default_storage
 from django.db import connection
 from pytest_django import Settings
 
-from synth.contract import RenderSpec, SegmentAudio
+from synth.contract import Sampling
 from synth.engine.errors import PromptTooLongError
 from synth.jobs.removal import delete_job
 from synth.models import RenderedDay, RenderJob, Segment, Take
 from synth.transitions.jobs import cancel_job
 from synth.transitions.segments import reopen_segments
 from synth.transitions.takes import retake_seed
-from tests.workers.conftest import MiniatureProcess
-from tests.workers.pairs import (
-    Pair,
-    assert_whole,
-    new_voice,
-    submit,
-    wait_encoded,
-    wait_ended,
-    wait_for,
-)
+from tests.workers.conftest import TINY, MiniatureProcess
+from tests.workers.pairs import Pair, assert_whole, submit, wait_ended, wait_for
 from tests.workers.rendering.takes_support import screened_checkpoint
 from voices.models import Voice
 from workers.process.claiming import take_segments
-from workers.rendering import render as render_module
-from workers.rendering import render as screening
+from workers.rendering import takes as takes_module
 from workers.rendering.quality import Quality
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def screened(tmp_path: Path, settings: Settings) -> None:
     """A checkpoint whose card leaves the screen on."""
     settings.CHECKPOINT = screened_checkpoint(tmp_path / "screened")
 
 
-def render(process: MiniatureProcess) -> None:
-    """Render until no segment waits."""
+def render(process: MiniatureProcess) -> Segment:
+    """Render until no segment waits; return the first."""
     for _ in range(20):
         take_segments(process)
         process.run_all()
         if not Segment.objects.filter(status=Segment.Status.QUEUED).exists():
-            return
+            return Segment.objects.order_by("pk")[0]
     raise AssertionError("a segment is taken again and again")
 
 
-def files() -> list[Path]:
-    return [path for path in Path(default_storage.path("takes")).rglob("*") if path.is_file()]
+def left() -> tuple[int, int]:
+    """Return how many takes there are, and how many files of them."""
+    paths = Path(default_storage.path("takes")).rglob("*")
+    return Take.objects.count(), sum(path.is_file() for path in paths)
 
 
-@pytest.mark.usefixtures("screened")
-def test_suspicious_take_is_followed_by_others_until_the_bound(
-    process: MiniatureProcess, ready: Voice
-) -> None:
+def judged(monkeypatch: pytest.MonkeyPatch, judge: Callable[[Sampling], Quality]) -> None:
+    """Have each take judged by the values that it was sampled with."""
+    monkeypatch.setattr(takes_module, "screen", lambda spec, rendered: judge(spec.sampling))
+
+
+def test_suspicious_take_is_followed_by_some(process: MiniatureProcess, ready: Voice) -> None:
     job = submit(ready, text="Ox.")
     first_seed = Segment.objects.get().seed
-
-    render(process)
-
-    segment = Segment.objects.get()
+    segment = render(process)
     seeds = [one["seed"] for one in segment.candidates]
     assert (segment.status, segment.retakes, segment.attempts) == ("done", 2, 1)
     assert seeds == [first_seed, retake_seed(first_seed, 1), retake_seed(first_seed, 2)]
@@ -78,13 +70,11 @@ def test_suspicious_take_is_followed_by_others_until_the_bound(
     assert segment.candidate_takes.count() == Take.objects.count() == 3
     job.refresh_from_db()
     assert (job.takes_rendered, job.takes_reused, job.segments_done) == (3, 0, 1)
-    assert RenderedDay.objects.get().segments == 1
-    assert RenderedDay.objects.get().audio_seconds == pytest.approx(
-        sum(Take.objects.values_list("audio_seconds", flat=True))
-    )
+    day, seconds = RenderedDay.objects.get(), Take.objects.values_list("audio_seconds", flat=True)
+    assert day.segments == 1
+    assert day.audio_seconds == pytest.approx(sum(seconds))
 
 
-@pytest.mark.usefixtures("screened")
 @pytest.mark.parametrize(
     ("scores", "kept", "takes"),
     [((0.2, 0.5, 0.3), 1, 3), ((0.2, 0.1, 0.3), 2, 3), ((0.5, 0.1, 0.3), 0, 3), ((0.5, 1), 1, 2)],
@@ -101,20 +91,17 @@ def test_best_take_is_kept_and_a_good_one_is_the_last(
     first_seed = Segment.objects.get().seed
     seeds = [first_seed, retake_seed(first_seed, 1), retake_seed(first_seed, 2)]
 
-    def judge(spec: RenderSpec, rendered: SegmentAudio) -> Quality:
-        score = scores[seeds.index(spec.sampling.seed)]
+    def judge(sampling: Sampling) -> Quality:
+        score = scores[seeds.index(sampling.seed)]
         return Quality(score, ["noise"] if score < 1 else [], {})
 
-    monkeypatch.setattr(screening, "screen", judge)
-    render(process)
-
-    segment = Segment.objects.get()
+    judged(monkeypatch, judge)
+    segment = render(process)
     assert [one["score"] for one in segment.candidates] == list(scores)
     assert (segment.seed, segment.retakes) == (seeds[kept], takes - 1)
     assert str(segment.take_id) == segment.candidates[kept]["take"]
 
 
-@pytest.mark.usefixtures("screened")
 @pytest.mark.parametrize(
     ("kind", "asked", "short_takes", "takes"),
     [("book", None, 5, 6), ("book", None, 99, 8), ("book", 1, 99, 2), ("speech", None, 99, 3)],
@@ -123,7 +110,6 @@ def test_short_take_of_a_book_is_followed_by_more_since_it_keeps_the_book_from_s
     process: MiniatureProcess,
     ready: Voice,
     monkeypatch: pytest.MonkeyPatch,
-    settings: Settings,
     kind: str,
     asked: int | None,
     short_takes: int,
@@ -132,40 +118,34 @@ def test_short_take_of_a_book_is_followed_by_more_since_it_keeps_the_book_from_s
     monkeypatch.setattr("synth.transitions.takes.BOOK_SHORT_RETAKES", 7)
     submit(ready, text="Ox.")
     RenderJob.objects.update(kind=kind, max_retakes=asked)
-    judged: list[int] = []
-    top_p: list[float] = []
+    asked_for: list[Sampling] = []
 
-    def judge(spec: RenderSpec, rendered: SegmentAudio) -> Quality:
-        judged.append(spec.sampling.seed)
-        top_p.append(spec.sampling.top_p)
-        short = len(judged) <= short_takes
+    def judge(sampling: Sampling) -> Quality:
+        asked_for.append(sampling)
+        short = len(asked_for) <= short_takes
         return Quality(0.9, ["too_short"], {}) if short else Quality(0.1, ["noise"], {})
 
-    monkeypatch.setattr(screening, "screen", judge)
-    render(process)
-
-    segment = Segment.objects.get()
+    judged(monkeypatch, judge)
+    segment = render(process)
     assert (segment.status, segment.retakes, len(segment.candidates)) == ("done", takes - 1, takes)
     whole = takes > short_takes  # then the poor take is kept, since it has all its words
-    assert segment.seed == judged[-1 if whole else 0]
+    assert segment.seed == asked_for[-1 if whole else 0].seed
     # The first ones differ by their seeds alone; a model that is certain needs more freedom.
+    top_p = [sampling.top_p for sampling in asked_for]
     assert len(set(top_p[:3])) == 1 and top_p == sorted(top_p)
     assert takes <= 3 or top_p[3] > top_p[2]
 
 
 def test_without_a_screen_nothing_is_judged_or_taken_again(
-    process: MiniatureProcess, ready: Voice
+    process: MiniatureProcess, ready: Voice, settings: Settings
 ) -> None:
+    settings.CHECKPOINT = TINY
     submit(ready, text="Ox.")
-
-    render(process)
-
-    segment, take = Segment.objects.get(), Take.objects.get()
+    segment, take = render(process), Take.objects.get()
     assert (segment.retakes, segment.candidates) == (0, [])
     assert (take.quality_score, take.quality_flags) == (None, [])
 
 
-@pytest.mark.usefixtures("screened")
 @pytest.mark.parametrize(("default", "asked", "takes"), [(0, None, 1), (2, 0, 1), (0, 1, 2)])
 def test_job_may_ask_for_another_number_of_retakes_than_the_service_has(
     process: MiniatureProcess,
@@ -178,24 +158,19 @@ def test_job_may_ask_for_another_number_of_retakes_than_the_service_has(
     monkeypatch.setattr("synth.transitions.takes.QUALITY_RETAKES", default)
     submit(ready, text="Ox.")
     RenderJob.objects.update(max_retakes=asked)
-
-    render(process)
-
-    assert (Segment.objects.get().retakes, Take.objects.count()) == (takes - 1, takes)
-    assert len(Segment.objects.get().candidates) == takes
+    segment = render(process)
+    found = (segment.retakes, len(segment.candidates), Take.objects.count())
+    assert found == (takes - 1, takes, takes)
 
 
-@pytest.mark.usefixtures("screened")
 def test_the_same_text_again_reuses_all_takes_and_ends_with_the_same(
     process: MiniatureProcess, ready: Voice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     submit(ready, text="Ox.")
     render(process)
     again = submit(ready, text="Ox.")
-
     monkeypatch.setattr(process.host.engine, "submit", None)
     render(process)
-
     first, second = Segment.objects.order_by("pk")
     again.refresh_from_db()
     assert (second.take, second.seed, second.retakes) == (first.take, first.seed, 2)
@@ -205,8 +180,7 @@ def test_the_same_text_again_reuses_all_takes_and_ends_with_the_same(
     assert (day.segments, day.reused) == (2, 1)
 
 
-@pytest.mark.usefixtures("screened")
-def test_the_same_job_after_all_was_deleted_ends_with_the_same_takes(
+def test_the_same_job_after_deletion_has_equal_takes(
     process: MiniatureProcess, ready: Voice
 ) -> None:
     finals = []
@@ -217,12 +191,10 @@ def test_the_same_job_after_all_was_deleted_ends_with_the_same_takes(
         finals.append([(row.seed, row.take.content_key) for row in rows if row.take])
         delete_job(job)
         assert Take.objects.count() == 0
-
     assert finals[0] == finals[1]
     assert len(finals[0]) == 3
 
 
-@pytest.mark.usefixtures("screened")
 def test_another_worker_goes_on_with_the_series_where_the_first_one_left(
     process: MiniatureProcess, ready: Voice, make_process: Callable[..., MiniatureProcess]
 ) -> None:
@@ -230,45 +202,28 @@ def test_another_worker_goes_on_with_the_series_where_the_first_one_left(
     take_segments(process)
     process.run_all()  # its first take alone
     assert (Segment.objects.get().status, Segment.objects.get().retakes) == ("queued", 1)
-
-    other = make_process(name="other")
-    render(other)
-
-    segment = Segment.objects.get()
+    segment = render(make_process(name="other"))
     assert (segment.status, segment.retakes, segment.claimed_by) == ("done", 2, "other")
     assert len({one["take"] for one in segment.candidates}) == 3
 
 
-@pytest.mark.usefixtures("screened")
-def test_take_of_a_worker_that_lost_its_claim_is_no_candidate(
-    process: MiniatureProcess, ready: Voice
+@pytest.mark.parametrize("status", ["queued", "cancelled"])
+def test_take_of_a_lost_claim_or_a_cancelled_job_is_no_candidate(
+    process: MiniatureProcess, ready: Voice, status: str
 ) -> None:
-    submit(ready, text="Ox.")
-    take_segments(process)
-    process.run_next()
-    Segment.objects.update(status="queued", claim_token=None, claimed_by="", lease_until=None)
-
-    process.run_all()
-
-    segment = Segment.objects.get()
-    assert (segment.status, segment.retakes, segment.candidates) == ("queued", 0, [])
-
-
-@pytest.mark.usefixtures("screened")
-def test_cancelled_job_is_not_taken_again(process: MiniatureProcess, ready: Voice) -> None:
     job = submit(ready, text="Ox.")
     take_segments(process)
     process.run_next()
-
-    cancel_job(job.pk)
+    if status == "cancelled":
+        cancel_job(job.pk)
+    else:
+        Segment.objects.update(status="queued", claim_token=None, claimed_by="", lease_until=None)
     process.run_all()
+    segment = Segment.objects.select_related("job").get()
+    assert (segment.status, segment.job.status) == (status, status.replace("queued", "running"))
+    assert (segment.retakes, segment.candidates) == (0, [])
 
-    job.refresh_from_db()
-    assert job.status == RenderJob.Status.CANCELLED
-    assert Segment.objects.get().retakes == 0
 
-
-@pytest.mark.usefixtures("screened")
 def test_retake_that_cannot_be_rendered_leaves_the_best_take_so_far(
     process: MiniatureProcess, ready: Voice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,58 +234,37 @@ def test_retake_that_cannot_be_rendered_leaves_the_best_take_so_far(
     def fail(*arguments: object) -> None:
         raise PromptTooLongError(positions=9, limit=5)
 
-    monkeypatch.setattr(render_module, "store_take", fail)
-    render(process)
-
-    segment = Segment.objects.get()
+    monkeypatch.setattr(takes_module, "store_take", fail)
+    segment = render(process)
     assert (segment.status, segment.error_code) == ("done", "")
     assert segment.take == Take.objects.get()
 
 
-@pytest.mark.usefixtures("screened")
-def test_candidates_go_with_their_job_unless_another_job_has_them(
-    process: MiniatureProcess, ready: Voice
-) -> None:
+def test_candidates_go_with_the_last_of_their_jobs(process: MiniatureProcess, ready: Voice) -> None:
     job, other = submit(ready, text="Ox."), submit(ready, text="Ox.")
     third = submit(ready, text="Cow.")
     render(process)
-    assert (Take.objects.count(), len(files())) == (6, 12)
-
-    delete_job(job)
-    assert (Take.objects.count(), len(files())) == (6, 12)
-    delete_job(third)
-    assert (Take.objects.count(), len(files())) == (3, 6)
-    delete_job(other)
-
-    assert (Take.objects.count(), files()) == (0, [])
+    assert left() == (6, 12)
+    for one, takes in ((job, 6), (third, 3), (other, 0)):
+        delete_job(one)
+        assert left() == (takes, 2 * takes)
 
 
-@pytest.mark.usefixtures("screened")
-def test_lost_take_is_rendered_again_alone_and_chosen_again(
-    process: MiniatureProcess, ready: Voice
-) -> None:
+def test_lost_take_is_rendered_and_chosen_again(process: MiniatureProcess, ready: Voice) -> None:
     submit(ready, text="Ox.")
-    render(process)
-    kept = Segment.objects.get().take
+    kept = render(process).take
     assert kept is not None
     default_storage.delete(kept.audio_key)
-
     reopen_segments([Segment.objects.get().pk])
-    render(process)
-
-    segment = Segment.objects.get()
+    segment = render(process)
     assert (segment.take, Take.objects.count()) == (kept, 3)
     assert segment.take is not None and default_storage.exists(segment.take.audio_key)
 
 
 @pytest.mark.thorough
-def test_workers_that_are_killed_between_takes_lose_and_double_nothing(
-    pair: Pair, tmp_path: Path
-) -> None:
-    checkpoint = screened_checkpoint(tmp_path / "screened")
-    first = pair.start_worker("w1", TTS_CHECKPOINT=checkpoint).wait_ready()
-    voice = new_voice()
-    wait_encoded(voice)
+def test_workers_killed_between_takes_lose_and_double_nothing(pair: Pair, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "screened"
+    first, voice = pair.start_with_voice("w1", TTS_CHECKPOINT=checkpoint)
     job = submit(voice, sentences=4)
     retaken = Segment.objects.filter(retakes__gt=0, status=Segment.Status.CLAIMED)
     wait_for(retaken.exists, what="a segment is taken again", poll=0.005)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Callable
+from typing import IO
+
 import numpy as np
 import pytest
 
 from synth.jobs.removal import delete_job
-from synth.jobs.submit import Order, submit_job
 from synth.models import RenderJob, Segment, Take, WorkerStatus
 from synth.transitions.jobs import cancel_job
 from tests.factories import make_user
 from tests.workers.clips import wav_bytes
 from tests.workers.pairs import (
     Pair,
+    RunningWorker,
     assert_whole,
     counter,
     new_voice,
@@ -22,7 +26,9 @@ from tests.workers.pairs import (
     wait_ended,
     wait_for,
 )
-from voices.models import StoredClip, Voice, VoiceVersion
+from voices.models import ClipCodes, StoredClip, Voice, VoiceVersion
+from voices.portable.export import export_voice
+from voices.portable.import_ import import_voice
 from voices.removal import delete_voice
 from voices.submit import NewClip, update_voice
 
@@ -53,13 +59,12 @@ def wait_audio_gone(pair: Pair) -> None:
     assert len(objects(pair, "codes")) == 1
 
 
+@pytest.mark.thorough
 def test_twelve_first_jobs_of_one_reference_cost_one_encoder_run(pair: Pair) -> None:
     jobs = [submit(text=f"Ox {number}.", reference=inline()) for number in range(12)]
     for name in ("w1", "w2"):
         pair.start_worker(name)
-
     wait_ended(*jobs)
-
     assert_whole(*jobs)
     assert counter("encoder_run") == 1
     wait_audio_gone(pair)
@@ -105,9 +110,7 @@ def test_reference_that_came_with_a_job_goes_however_the_job_ends(pair: Pair) ->
 @pytest.mark.thorough
 @pytest.mark.parametrize("pair", ["files"], indirect=True)
 def test_voice_is_encoded_once_for_each_codec_and_then_found(pair: Pair) -> None:
-    worker = pair.start_worker("w1").wait_ready()
-    voice = new_voice()
-    wait_encoded(voice)
+    worker, voice = pair.start_with_voice("w1")
     first = submit(voice, text="Ox one.")
     wait_ended(first)
     second = submit(voice, text="Ox two.")
@@ -155,49 +158,48 @@ def test_deleted_voice_leaves_every_workers_memory(pair: Pair) -> None:
     assert objects(pair, "clips", "codes") == []
 
 
-def silence(deed: str, voice: Voice, job: RenderJob) -> str:
-    """Do what ends a job in a voice; return the code that its segments get, empty for a cancel."""
-    if deed == "cancel":
-        assert cancel_job(job.pk)
-        return ""
-    if deed == "delete":
-        assert delete_voice(voice)
-        return "voice_deleted"
-    if deed == "withdraw":
-        update_voice(voice, by="owner", changes={"consent_withdrawn": True})
-        return "consent_withdrawn"
-    update_voice(voice, by="owner", changes={"shared": False})
-    return "voice_not_shared"
+# What ends a job in a voice, by the code that its segments get, empty for a cancel.
+DEEDS: dict[str, Callable[[Voice, RenderJob], object]] = {
+    "": lambda _, job: cancel_job(job.pk),
+    "voice_deleted": lambda voice, _: delete_voice(voice),
+    "consent_withdrawn": lambda voice, _: change(voice, "consent_withdrawn", True),
+    "voice_not_shared": lambda voice, _: change(voice, "shared", False),
+}
+
+
+def change(voice: Voice, name: str, value: bool) -> Voice:
+    update_voice(voice, by="owner", changes={name: value})
+    return voice
+
+
+def speak_with_all_slots(pair: Pair, slots: int, texts: int) -> tuple[RunningWorker, Voice, Voice]:
+    """Return a worker that renders a long job with one voice in all its slots, and another one."""
+    worker, voice = pair.start_with_voice("w1", TTS_ENGINE_SLOTS=slots)
+    other = new_voice("Other", content=wav_bytes(seconds=1.2))
+    wait_encoded(other)
+    Voice.objects.filter(pk=voice.pk).update(owner=make_user(), shared=True)
+    voice.refresh_from_db()
+    text = "\n\n".join(f"{number} oxen and a fox. " + "An ox. " * 30 for number in range(texts))
+    bulk = {"priority": RenderJob.Priority.BULK, "max_retakes": 0}
+    submit(voice, text=text, owner=make_user(), **bulk)
+    wait_all_slots_busy(worker, slots)
+    return worker, voice, other
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("pair", "deed"),
+    ("pair", "code"),
     [
-        ("files", "delete"),
-        ("files", "withdraw"),
-        ("files", "unshare"),
-        ("files", "cancel"),
-        pytest.param("services", "delete", marks=[pytest.mark.redis, pytest.mark.postgres]),
+        *(("files", code) for code in DEEDS),
+        pytest.param("services", "voice_deleted", marks=[pytest.mark.redis, pytest.mark.postgres]),
     ],
     indirect=["pair"],
 )
-def test_voice_silenced_while_all_slots_speak_with_it_begins_nothing_more(
-    pair: Pair, deed: str
-) -> None:
-    worker = pair.start_worker("w1", TTS_ENGINE_SLOTS=8).wait_ready()
-    owner, listener = make_user(), make_user()
-    voice, other = new_voice(), new_voice("Other", content=wav_bytes(seconds=1.2))
-    Voice.objects.filter(pk=voice.pk).update(owner=owner, shared=True)
-    voice.refresh_from_db()
-    for one in (voice, other):
-        wait_encoded(one)
-    text = "\n\n".join(f"{number} oxen and a fox. " + "An ox. " * 30 for number in range(200))
-    order = Order(text=text, voice=voice, priority=RenderJob.Priority.BULK, max_retakes=0)
-    job, _ = submit_job(order, owner=listener)
-    wait_all_slots_busy(worker, 8)
+def test_voice_silenced_while_all_slots_speak_it_begins_no_more(pair: Pair, code: str) -> None:
+    worker, voice, other = speak_with_all_slots(pair, 8, 200)
+    job = RenderJob.objects.get()
 
-    code = silence(deed, voice, job)
+    assert DEEDS[code](voice, job)
     rows = Segment.objects.filter(job=job).order_by("pk")
     outcomes = list(rows.values_list("status", "error_code", "take"))
     takes = Take.objects.count()
@@ -209,7 +211,7 @@ def test_voice_silenced_while_all_slots_speak_with_it_begins_nothing_more(
     wait_ended(job, after)
 
     assert list(rows.values_list("status", "error_code", "take")) == outcomes
-    ending = ("cancelled", "") if deed == "cancel" else ("failed", code)
+    ending = ("failed", code) if code else ("cancelled", "")
     assert {row[:2] for row in outcomes} <= {("done", ""), ending}
     unheard = [row for row in outcomes if row[:2] == ending and row[2] is None]
     assert len(unheard) > 8 * 4, "the worker spoke nearly all of it before"
@@ -217,29 +219,59 @@ def test_voice_silenced_while_all_slots_speak_with_it_begins_nothing_more(
     unspoken = [take for take in Take.objects.all() if not take.segments.exists()]
     assert (unspoken, Take.objects.count()) == ([], takes + 2)
     has_audio = any(row[0] == "done" for row in outcomes)
-    if deed == "cancel":
-        assert job.status == RenderJob.Status.CANCELLED
-    else:
-        assert (job.status, job.error_code) == ("partial" if has_audio else "failed", code)
+    end = ("partial" if has_audio else "failed") if code else "cancelled"
+    assert (job.status, job.error_code) == (end, code)
     assert worker.popen.poll() is None
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("pair", ["files"], indirect=True)
 def test_deleted_voice_leaves_memory_and_storage_while_all_slots_speak_with_it(pair: Pair) -> None:
-    worker = pair.start_worker("w1", TTS_ENGINE_SLOTS=4).wait_ready()
-    voice, other = new_voice(), new_voice("Other", content=wav_bytes(seconds=1.2))
-    for one in (voice, other):
-        wait_encoded(one)
-    text = "\n\n".join(f"{number} oxen and a fox. " + "An ox. " * 30 for number in range(60))
-    job = submit(voice, text=text, priority=RenderJob.Priority.BULK)
-    wait_all_slots_busy(worker, 4)
-
+    _, voice, other = speak_with_all_slots(pair, 4, 60)
+    job = RenderJob.objects.get()
     delete_voice(voice)
     after = submit(other, sentences=1)
     wait_ended(job, after)
-
     figures = WorkerStatus.objects.filter(pk="w1", figures__codes_cache_entries=1)
     wait_for(figures.exists, what="only the other voice is left in memory")
     fingerprint = StoredClip.objects.get().fingerprint
     assert all(fingerprint in path for path in objects(pair, "clips", "codes"))
+
+
+def exported(voice: Voice) -> IO[bytes]:
+    """Return a file with the voice's archive."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115  # the caller reads it
+    version = voice.current_version
+    assert version is not None
+    file.writelines(export_voice(voice, version))
+    return file
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("pair", ["files"], indirect=True)
+def test_voice_exported_deleted_and_imported_speaks_without_an_encoder_run(pair: Pair) -> None:
+    worker, voice = pair.start_with_voice("w1")
+    before = wait_encoded(voice)
+    with exported(voice) as file:
+        delete_voice(voice)
+        assert not ClipCodes.objects.exists()
+        back = import_voice(file, by="tester")
+        version = back.current_version
+        assert version is not None
+        assert (version.status, version.frames) == ("ready", before.frames)
+        assert version.warnings == before.warnings
+        first = submit(back, text="Ox one.")
+        wait_ended(first)
+
+        worker.stop()
+        delete_voice(back)
+        waiting = import_voice(file, by="tester", name="Later")
+    assert waiting.current_version is not None
+    assert waiting.current_version.status == "pending"  # nobody has the codec loaded
+    pair.start_worker("w1")
+    wait_encoded(waiting)
+    second = submit(waiting, text="Ox two.")
+    wait_ended(second)
+
+    assert_whole(first, second)
+    assert counter("encoder_run") == 1

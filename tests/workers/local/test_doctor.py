@@ -1,8 +1,7 @@
-"""`./tts doctor`: what it finds, what it says about it, and its exit code."""
+"""What './tts doctor' finds, what it says about it, and its exit code."""
 
 from __future__ import annotations
 
-import datetime as dt
 import os
 import re
 import shutil
@@ -14,53 +13,34 @@ from typing import Any
 
 import pytest
 import torch
-from django.utils import timezone
 from pytest_django import Settings
 from safetensors.torch import load_file, save_file
 
 from synth.engine.codec import resample
 from synth.engine.codec.torchaudio_import import TorchaudioImport
-from synth.models import WorkerStatus
-from tests.workers.commands import PROJECT, one_object, run
+from synth.engine.device import DeviceMemory
+from tests.factories import make_worker
+from tests.workers.commands import PROJECT, free_port, one_object, run
 from workers.local import doctor, doctor_engine
 from workers.local.doctor import Check, Finding, run_checks
 
 LINES = {name for name, _ in (*doctor.CHECKS, *doctor_engine.CHECKS)}
 
 
-def findings(environment: dict[str, str]) -> tuple[int, dict[str, dict[str, Any]]]:
-    """Run the command; return its exit code and the findings by name."""
-    ended = run(environment, "doctor", "--json")
-    answer: dict[str, Any] = one_object(ended.stdout)
-    found = {finding["name"]: finding for finding in answer["findings"]}
-    assert answer["failed"] == sum(finding["level"] == "fail" for finding in found.values())
-    return ended.returncode, found
-
-
 @pytest.fixture
 def own_port(clean_env: dict[str, str]) -> dict[str, str]:
     """The environment, with a port that nobody else listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return clean_env | {"TTS_PORT": str(probe.getsockname()[1])}
+    return clean_env | {"TTS_PORT": str(free_port())}
 
 
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    folder = tmp_path / "checkpoint"
-    shutil.copytree(PROJECT / "synth" / "demo", folder)
-    return folder
-
-
-def test_fresh_installation_is_in_order_and_nothing_is_left_in_the_storage(
-    own_port: dict[str, str],
-) -> None:
-    code, found = findings(own_port)
-
+def test_fresh_installation_is_in_order_and_its_storage_empty(own_port: dict[str, str]) -> None:
+    ended = run(own_port, "doctor", "--json")
+    answer: dict[str, Any] = one_object(ended.stdout)
+    found = {finding["name"]: finding for finding in answer["findings"]}
     assert set(found) == LINES
     assert len(LINES) == 16
     assert {name for name, finding in found.items() if finding["level"] == "fail"} == set()
-    assert code == 0
+    assert (ended.returncode, answer["failed"]) == (0, 0)
     assert "1.8 M parameters" in found["checkpoint"]["text"]
     assert {row["device_gb"] for row in found["profiles"]["rows"]} == {16, 24, 48, 80, 141}
     assert "Apache-2.0" in found["checkpoint"]["text"]
@@ -69,29 +49,20 @@ def test_fresh_installation_is_in_order_and_nothing_is_left_in_the_storage(
     assert not (storage.parent / "db.sqlite3").exists(), "looking must not make a database"
 
 
-def test_lines_for_people_hold_level_name_and_remedy(own_port: dict[str, str]) -> None:
-    ended = run(own_port | {"TTS_CHECKPOINT": "/nonexistent"}, "doctor")
-    lines = [line for line in ended.stdout.splitlines() if not line.startswith(" ")]
-    assert ended.returncode == 1
-    assert {line.split()[1] for line in lines} == LINES
-    failed = {line.split()[1]: line for line in lines if line.startswith("fail")}
-    assert set(failed) == {"numbers", "checkpoint", "memory"}
-    assert "-> set TTS_CHECKPOINT to" in failed["checkpoint"]
-
-
-def test_services_that_are_away_fail_and_no_password_is_shown(own_port: dict[str, str]) -> None:
+def test_what_is_away_fails_with_remedy_and_no_password_shown(own_port: dict[str, str]) -> None:
     environment = own_port | {
+        "TTS_CHECKPOINT": "/nonexistent",
         "TTS_DATABASE_URL": "postgresql://ada:hunter2@127.0.0.1:1/ttsweb",
         "TTS_REDIS_URL": "redis://:hunter2@127.0.0.1:1/0",
         "TTS_SECRET_KEY": os.urandom(30).hex(),
     }
-
     ended = run(environment, "doctor")
-
     lines = [line for line in ended.stdout.splitlines() if not line.startswith(" ")]
-    levels = {line.split()[1]: line.split()[0] for line in lines}
     assert ended.returncode == 1
-    assert (levels["database"], levels["broker"], levels["storage"]) == ("fail", "fail", "ok")
+    assert {line.split()[1] for line in lines} == LINES
+    failed = {line.split()[1]: line for line in lines if line.startswith("fail")}
+    assert set(failed) == {"numbers", "checkpoint", "memory", "database", "broker"}
+    assert "-> set TTS_CHECKPOINT to" in failed["checkpoint"]
     assert "hunter2" not in ended.stdout + ended.stderr
 
 
@@ -121,17 +92,10 @@ def test_setting_is_found_as_it_is(
 
 def test_folder_that_cannot_be_made_fails(tmp_path: Path, settings: Settings) -> None:
     (tmp_path / "file").write_text("in the way")
-    settings.STORAGES = settings.STORAGES | {
-        "default": {
-            "BACKEND": "ttsweb.storage.AtomicFileSystemStorage",
-            "OPTIONS": {"location": tmp_path / "file" / "storage"},
-        }
-    }
-
+    default = settings.STORAGES["default"] | {"OPTIONS": {"location": tmp_path / "file" / "below"}}
+    settings.STORAGES = settings.STORAGES | {"default": default}
     found = doctor.look_at_storage()
-
-    assert found.level == "fail"
-    assert "TTS_STORAGE_DIR" in found.remedy
+    assert (found.level, "TTS_STORAGE" in found.remedy) == ("fail", True)
 
 
 def test_port_of_another_program_is_a_warning(settings: Settings) -> None:
@@ -140,8 +104,7 @@ def test_port_of_another_program_is_a_warning(settings: Settings) -> None:
         holder.listen()
         settings.HOST, settings.PORT = holder.getsockname()
         found = doctor.look_at_port()
-    assert found.level == "warn"
-    assert "--port auto" in found.remedy
+    assert (found.level, "--port auto" in found.remedy) == ("warn", True)
 
 
 @pytest.mark.django_db
@@ -153,41 +116,28 @@ def test_port_of_another_program_is_a_warning(settings: Settings) -> None:
         ("ready", 3600, "ok", "none is running"),
     ],
 )
-def test_worker_is_shown_as_it_last_said(
-    state: str, seconds_ago: int, level: str, text: str
-) -> None:
-    seen = timezone.now() - dt.timedelta(seconds=seconds_ago)
-    WorkerStatus.objects.create(
-        name="w-1", role="all", state=state, started_at=seen, last_seen_at=seen
-    )
+def test_worker_is_shown_as_it_said(state: str, seconds_ago: int, level: str, text: str) -> None:
+    make_worker("w-1", role="all", state=state, seconds_ago=seconds_ago)
     found = doctor.look_at_workers()
-    assert found.level == level
-    assert text in found.text
+    assert (found.level, text in found.text) == (level, True)
 
 
-def test_resampler_is_named_with_how_torchaudio_imports_and_how_far_both_are_apart() -> None:
+def test_resampler_is_named_with_how_torchaudio_imports_and_how_far_both_are_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     found = doctor_engine.look_at_resampler()
     assert found.level == "ok"
     assert found.text.startswith("torchaudio (torchaudio 2.")
     apart = re.search(r"by at most (\S+)", found.text)
     assert apart is not None and float(apart[1]) <= 1e-6
-
-
-def test_torchaudio_that_does_not_import_is_said_with_the_reason(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    missing = TorchaudioImport(None, "ModuleNotFoundError: No module named 'torchaudio'")
+    why = "ModuleNotFoundError: No module named 'torchaudio'"
     for module in (doctor_engine, resample):
-        monkeypatch.setattr(module, "import_torchaudio", lambda: missing)
-    assert doctor_engine.look_at_resampler().text == (
-        "builtin (torchaudio cannot be imported (ModuleNotFoundError: "
-        "No module named 'torchaudio'))"
-    )
+        monkeypatch.setattr(module, "import_torchaudio", lambda: TorchaudioImport(None, why))
+    said = f"builtin (torchaudio cannot be imported ({why}))"
+    assert doctor_engine.look_at_resampler().text == said
 
 
-def test_threads_are_said_with_who_chose_them(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_are_said_and_by_whom(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.DEVICE = "cpu"
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert "threads (OMP_NUM_THREADS)" in doctor_engine.look_at_device().text
@@ -218,13 +168,12 @@ def drop_weight(checkpoint: Path, *, misshapen: bool) -> None:
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_checkpoint_is_named(
-    damage: Callable[[Path], object], level: str, words: str, checkpoint: Path, settings: Settings
+    damage: Callable[[Path], object], level: str, words: str, tmp_path: Path, settings: Settings
 ) -> None:
-    damage(checkpoint)
-    settings.CHECKPOINT = checkpoint
+    settings.CHECKPOINT = shutil.copytree(PROJECT / "synth" / "demo", tmp_path / "checkpoint")
+    damage(settings.CHECKPOINT)
     found = doctor_engine.look_at_checkpoint()
-    assert found.level == level
-    assert words in found.text
+    assert (found.level, words in found.text) == (level, True)
 
 
 def test_broken_check_is_a_failure_and_hides_no_other_one() -> None:
@@ -232,7 +181,49 @@ def test_broken_check_is_a_failure_and_hides_no_other_one() -> None:
         raise RuntimeError("it broke\nat length")
 
     found = list(run_checks([("a", broken), ("b", lambda: Finding("ok", "fine"))]))
-    assert found == [
-        Finding("fail", "RuntimeError: it broke", name="a"),
-        Finding("ok", "fine", name="b"),
-    ]
+    broke = Finding("fail", "RuntimeError: it broke", name="a")
+    assert found == [broke, Finding("ok", "fine", name="b")]
+
+
+@pytest.mark.parametrize(
+    ("slots", "positions", "level", "words"),
+    [
+        (0, 1024, "ok", ["16 slots (chosen by the engine) of 1024 positions",
+                         "this container has 1.0 GB free"]),
+        (512, 4096, "fail", ["512 slots of 4096 positions need", "TTS_ENGINE_SLOTS to "]),
+        (96, 4096, "warn", ["3.0 GB are in use now"]),  # others leave no room for them
+    ],
+)  # fmt: skip
+def test_memory_says_how_many_slots_the_engine_will_have_or_why_not(
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Settings,
+    slots: int,
+    positions: int,
+    level: str,
+    words: list[str],
+) -> None:
+    settings.CHECKPOINT, settings.DEVICE = PROJECT / "synth" / "demo", "cpu"
+    settings.ENGINE_SLOTS, settings.ENGINE_MAX_POSITIONS = slots, positions
+    memory = DeviceMemory(10**9, 4 * 10**9, "this container")
+    monkeypatch.setattr(doctor_engine, "find_memory", lambda _: memory)
+    found = doctor_engine.look_at_memory()
+    assert found.level == level
+    assert [one for one in words if one not in found.text] == []
+    if level == "ok":
+        assert found.rows[0]["total_bytes"] == sum(found.rows[0]["parts"].values()) <= 10**9
+        assert any("keys and values of the slots" in line for line in found.table)
+
+
+def test_profiles_grow_with_the_device_and_shrink_with_the_positions() -> None:
+    found = doctor_engine.look_at_profiles()
+    slots = {(row["device_gb"], row["max_positions"]): row["slots"] for row in found.rows}
+    assert len(slots) == 15
+    assert all(slots.values()), "the model fits on each of these"
+    sizes = (16, 24, 48, 80, 141)
+    for positions in (1024, 2048, 4096):
+        column = [slots[size, positions] for size in sizes]
+        assert column == sorted(column), positions
+    assert all(slots[size, 1024] > slots[size, 2048] > slots[size, 4096] for size in sizes)
+    for row in found.rows:
+        assert row["total_bytes"] <= row["device_gb"] * 10**9
+    assert found.line().count("\n") == 6

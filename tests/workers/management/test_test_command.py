@@ -34,25 +34,20 @@ def test_command_replaces_the_one_that_django_brings() -> None:
     assert get_commands()["test"] == "workers"
 
 
-def test_arguments_reach_pytest_unread_and_its_exit_code_comes_back(
+def test_arguments_reach_pytest_and_its_code_back(
     tmp_path: Path, clean_env: dict[str, str]
 ) -> None:
-    (tmp_path / "test_one.py").write_text("def test_fails():\n    raise SystemError\n")
+    (tmp_path / "test_one.py").write_text(
+        "def test_fails():\n    raise SystemError\n\n"
+        "def test_settings(settings):\n    assert 'MD5' in settings.PASSWORD_HASHERS[0]\n"
+    )
     options = ["-p", "no:cacheprovider", "-q", "--tb=no", "--help-is-no-option"]
     unknown = _manage(clean_env, "test", *options, tmp_path)
     failed = _manage(clean_env, "test", *options[:-1], tmp_path)
     assert unknown.returncode == 4
     assert "unrecognized arguments: --help-is-no-option" in unknown.stderr
     assert failed.returncode == 1
-    assert "1 failed" in failed.stdout
-
-
-def test_tests_have_settings_of_their_own(tmp_path: Path, clean_env: dict[str, str]) -> None:
-    (tmp_path / "test_one.py").write_text(
-        "def test_settings(settings):\n    assert 'MD5' in settings.PASSWORD_HASHERS[0]\n"
-    )
-    ended = _manage(clean_env, "test", "-p", "no:cacheprovider", "-n0", tmp_path)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "1 failed, 1 passed" in failed.stdout, "tests have settings of their own"
 
 
 def test_missing_pytest_is_an_error_that_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,38 +59,27 @@ def test_missing_pytest_is_an_error_that_names_the_remedy(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("arguments", "shares", "selects"),
     [
-        ([], True, True),
-        (["-x", "--durations=15"], True, True),
-        (["--all"], True, False),
-        (["tests/api"], False, False),
-        (["--all", "tests/api"], False, False),
-        (["-k", "voice"], False, False),
-        (["-n0"], False, True),
-        (["-n", "2"], False, True),
-        (["-n", "2", "tests/api"], False, False),
-        (["--numprocesses=3", "--all"], False, False),
+        ([], True, True), (["-x", "--durations=15"], True, True), (["--all"], True, False),
+        (["tests/api"], False, False), (["--all", "tests/api"], False, False),
+        (["-k", "voice"], False, False), (["-n0"], False, True), (["-n", "2"], False, True),
+        (["-n", "2", "tests/api"], False, False), (["--numprocesses=3", "--all"], False, False),
         (["--pdb"], False, True),
     ],
-)
+)  # fmt: skip
 def test_run_that_names_no_tests_takes_the_quick_ones_in_a_process_for_each_core(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str], shares: bool, selects: bool
 ) -> None:
     started: list[list[str]] = []
     monkeypatch.setattr("os.chdir", lambda folder: None)
     monkeypatch.setattr("os.execv", lambda program, command: started.append(command))
-
     command.run_pytest(arguments)
-
-    own = [
-        command.SETTINGS,
-        *(command.PROCESSES if shares else ()),
-        *(command.SELECTION if selects else ()),
-    ]
-    assert started[0][3:] == [*own, *(one for one in arguments if one != "--all")]
+    own = [*(command.PROCESSES if shares else ()), *(command.SELECTION if selects else ())]
+    given = [one for one in arguments if one != "--all"]
+    assert started[0][3:] == [command.SETTINGS, *own, *given]
 
 
-@pytest.mark.parametrize("processes", ["-n0", "-n2"])
-def test_summary_tells_what_is_left_to_a_run_of_all(
+@pytest.mark.parametrize("processes", [pytest.param("-n0", marks=pytest.mark.thorough), "-n2"])
+def test_summary_tells_what_is_left(
     tmp_path: Path, clean_env: dict[str, str], processes: str
 ) -> None:
     (tmp_path / "test_some.py").write_text(_MARKED)

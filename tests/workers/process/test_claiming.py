@@ -8,76 +8,69 @@ from collections.abc import Callable
 import pytest
 from django.utils import timezone
 
-from synth.engine import Engine
 from synth.models import RenderJob, Segment
 from tests.factories import make_export, make_job, make_version, make_voice
 from tests.workers.conftest import MiniatureProcess
+from tests.workers.process.conftest import ready_job, segments_of
 from ttsweb.work import Kind
 from voices.models import VoiceVersion
 from workers.process.claiming import note_last_losses, take, take_exports, take_segments, take_work
 from workers.process.held_claims import HeldClaim
 
 pytestmark = pytest.mark.django_db
+BULK = RenderJob.Priority.BULK
+two_slots, four_slots = (pytest.mark.usefixtures(name) for name in ("two_slots", "four_slots"))
 
 
-@pytest.fixture
-def codec(process: MiniatureProcess) -> str:
-    return process.host.engine.codec_fingerprint
+def keys() -> list[int]:
+    """Return the keys of all segments."""
+    return list(Segment.objects.order_by("pk").values_list("pk", flat=True))
 
 
-@pytest.fixture
-def two_slots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the engine say that it has two slots; nothing is rendered here."""
-    monkeypatch.setattr(Engine, "slots", 2)
+def change(pks: list[int], **columns: object) -> None:
+    Segment.objects.filter(pk__in=pks).update(**columns)
 
 
-def make_ready_job(codec: str, segments: int) -> None:
-    make_job(version=make_version(codec_fingerprint=codec), segments=segments)
+def held_pks(process: MiniatureProcess) -> list[int]:
+    return [claim.pk for claim in segments_of(process)]
 
 
-def test_no_more_segments_are_held_than_keep_the_engine_busy(
-    process: MiniatureProcess, codec: str, two_slots: None
-) -> None:
-    make_ready_job(codec, 6)
+def end_first(process: MiniatureProcess) -> None:
+    """Let go of one segment, as when it has ended."""
+    process.held.drop(segments_of(process)[0])
 
-    assert take_segments(process) == 4
-    assert take_segments(process) == 0
-    process.held.drop(process.held.of(Kind.SEGMENT)[0])
+
+@two_slots
+def test_no_more_segments_are_held_than_keep_the_engine_busy(process: MiniatureProcess) -> None:
+    ready_job(process, 7)
+
+    assert [take_segments(process), take_segments(process)] == [4, 0]
+    end_first(process)
     assert take_segments(process) == 1
-
-
-def test_rendered_segment_makes_room_before_it_is_settled(
-    process: MiniatureProcess, codec: str, two_slots: None
-) -> None:
-    make_ready_job(codec, 6)
-    take_segments(process)
-
-    process.held.note_rendered(process.held.of(Kind.SEGMENT)[0])
-
+    process.held.note_rendered(segments_of(process)[0])  # makes room before it is settled
     assert take_segments(process) == 1
     assert process.held.count(Kind.SEGMENT) == 5
 
 
+@two_slots
 def test_bulk_work_that_fills_a_worker_leaves_room_for_an_interactive_job(
-    process: MiniatureProcess, codec: str, two_slots: None
+    process: MiniatureProcess,
 ) -> None:
-    version = make_version(codec_fingerprint=codec)
-    bulk = make_job(version=version, segments=9, priority=RenderJob.Priority.BULK)
+    bulk = ready_job(process, 9, priority=BULK)
     take_segments(process)
-    urgent = make_job(version=version, segments=9)
+    urgent = ready_job(process, 9)
 
     assert take_segments(process) == 4
 
-    claims = process.held.of(Kind.SEGMENT)
+    claims = segments_of(process)
     assert [claim.job_id for claim in claims].count(bulk.pk) == 4
     assert {claim.priority for claim in claims if claim.job_id == urgent.pk} == {0}
     assert take_segments(process) == 0, "an interactive job's claims are bounded as well"
 
 
-def test_interactive_segments_begin_before_bulk_ones(process: MiniatureProcess, codec: str) -> None:
-    version = make_version(codec_fingerprint=codec)
-    make_job(version=version, segments=2, priority=RenderJob.Priority.BULK)
-    urgent = make_job(version=version, segments=2)
+def test_interactive_segments_begin_before_bulk_ones(process: MiniatureProcess) -> None:
+    ready_job(process, 2, priority=BULK)
+    urgent = ready_job(process, 2)
     begun: list[list[HeldClaim]] = []
     process.run = lambda claims, work, *arguments: begun.append(list(claims))  # type: ignore[method-assign]
 
@@ -87,7 +80,7 @@ def test_interactive_segments_begin_before_bulk_ones(process: MiniatureProcess, 
 
 
 def test_segment_of_another_codec_is_left_to_others(process: MiniatureProcess) -> None:
-    make_ready_job("other" * 12, 1)
+    make_job(version=make_version(codec_fingerprint="other" * 12))
 
     assert take_segments(process) == 0
 
@@ -96,12 +89,12 @@ def test_segment_of_another_codec_is_left_to_others(process: MiniatureProcess) -
     ("role", "taken"), [("cpu", {Kind.EXPORT}), ("gpu", {Kind.VERSION, Kind.SEGMENT})]
 )
 def test_role_takes_its_own_kind_of_work(
-    make_process: Callable[..., MiniatureProcess], codec: str, role: str, taken: set[Kind]
+    make_process: Callable[..., MiniatureProcess], role: str, taken: set[Kind]
 ) -> None:
-    make_ready_job(codec, 1)
+    process = make_process(role=role)
+    ready_job(process)
     make_voice(ready=False)
     make_export(status="queued")
-    process = make_process(role=role)
 
     take_work(process)
 
@@ -109,20 +102,18 @@ def test_role_takes_its_own_kind_of_work(
 
 
 def test_worker_without_a_warm_engine_claims_nothing_for_it(
-    make_process: Callable[..., MiniatureProcess], codec: str
+    process: MiniatureProcess, make_process: Callable[..., MiniatureProcess]
 ) -> None:
-    make_ready_job(codec, 1)
+    ready_job(process)
     make_voice(ready=False)
-    process = make_process(engine=None)
+    cold = make_process(engine=None)
 
-    assert (take_segments(process), take(process, Kind.VERSION), take_work(process)) == (0, 0, 0)
+    assert (take_segments(cold), take(cold, Kind.VERSION), take_work(cold)) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("reason", ["stopping", "pause"])
-def test_worker_that_stops_or_pauses_claims_nothing(
-    process: MiniatureProcess, codec: str, reason: str
-) -> None:
-    make_ready_job(codec, 1)
+def test_worker_that_stops_or_pauses_claims_nothing(process: MiniatureProcess, reason: str) -> None:
+    ready_job(process)
     make_export(status="queued")
     if reason == "stopping":
         process.stopping.set()
@@ -133,29 +124,28 @@ def test_worker_that_stops_or_pauses_claims_nothing(
     assert set(Segment.objects.values_list("status", flat=True)) == {"queued"}
 
 
-def test_segment_on_its_last_attempt_runs_alone(process: MiniatureProcess, codec: str) -> None:
-    make_ready_job(codec, 3)
+def test_segment_on_its_last_attempt_runs_alone(process: MiniatureProcess) -> None:
+    ready_job(process, 3)
     make_voice(ready=False)
-    first, suspect, _ = Segment.objects.order_by("pk")
-    later = Segment.objects.exclude(pk=first.pk)
-    later.update(not_before=first.not_before + dt.timedelta(hours=1))
+    _, suspect, last = keys()
+    now = timezone.now()
+    change([suspect, last], not_before=now + dt.timedelta(hours=1))
     assert take_segments(process) == 1
-    later.update(not_before=first.not_before)
-    Segment.objects.filter(pk=suspect.pk).update(attempts=2)
+    change([suspect, last], not_before=now)
+    change([suspect], attempts=2)
 
     assert take_work(process) == 0, "something was taken beside a waiting suspect"
     assert take_segments(process) == 0, "a message broke the isolation"
-    process.held.drop(process.held.of(Kind.SEGMENT)[0])
+    end_first(process)
     take_work(process)
-    assert [claim.pk for claim in process.held.of(*Kind)] == [suspect.pk]
+    assert [claim.pk for claim in process.held.of(*Kind)] == [suspect]
     take_work(process)
     assert take(process, Kind.VERSION) == 0
     assert len(process.held) == 1
 
-    process.held.drop(process.held.of(Kind.SEGMENT)[0])
+    end_first(process)
     take_work(process)
-    assert process.held.count(Kind.VERSION) == 1
-    assert process.held.count(Kind.SEGMENT) == 1
+    assert process.held.count(Kind.VERSION) == process.held.count(Kind.SEGMENT) == 1
 
 
 def test_version_on_its_last_attempt_runs_alone(process: MiniatureProcess) -> None:
@@ -169,144 +159,127 @@ def test_version_on_its_last_attempt_runs_alone(process: MiniatureProcess) -> No
     assert [claim.pk for claim in process.held.of(*Kind)] == [suspect.pk]
 
 
-@pytest.fixture
-def four_slots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the engine say that it has four slots; nothing is rendered here."""
-    monkeypatch.setattr(Engine, "slots", 4)
-
-
-def held_pks(process: MiniatureProcess) -> set[int]:
-    return {claim.pk for claim in process.held.of(Kind.SEGMENT)}
-
-
+@four_slots
 def test_segments_lost_once_run_among_half_as_many_and_others_with_them(
-    process: MiniatureProcess, codec: str, four_slots: None
+    process: MiniatureProcess,
 ) -> None:
-    make_ready_job(codec, 12)
-    keys = list(Segment.objects.order_by("pk").values_list("pk", flat=True))
-    Segment.objects.filter(pk__in=keys[:3]).update(losses=1)
+    ready_job(process, 12)
+    lost = keys()[:3]
+    change(lost, losses=1)
 
     take_work(process)
-    assert held_pks(process) == set(keys[:2])
+    assert held_pks(process) == lost[:2]
     take_work(process)
     assert len(process.held) == 2, "a suspect has more beside it"
 
-    process.held.drop(process.held.of(Kind.SEGMENT)[0])
-    Segment.objects.filter(pk=keys[0]).update(status="done")
+    end_first(process)
+    change(lost[:1], status="done")
     take_work(process)
     assert len(process.held) == 2
 
-    Segment.objects.filter(pk__in=keys[:3]).update(status="done")
-    for claim in process.held.of(Kind.SEGMENT):
+    change(lost, status="done")
+    for claim in segments_of(process):
         process.held.drop(claim)
     take_work(process)
     assert len(process.held) == 8, "with no suspect left the worker holds as many as ever"
 
 
-def test_suspects_come_before_what_was_never_lost(
-    process: MiniatureProcess, codec: str, four_slots: None
+LONG_AGO = dt.timedelta(minutes=5)
+
+
+def lose_waiting(process: MiniatureProcess) -> None:
+    change(keys()[7:9], losses=1)
+
+
+def lose_of_others_and_long_ago(process: MiniatureProcess) -> None:
+    *_, old, other = keys()
+    now, done = timezone.now(), {"status": "done", "losses": 1}
+    change([other], claimed_by="other", finished_at=now, **done)
+    change([old], claimed_by=process.name, finished_at=now - LONG_AGO, **done)
+
+
+def lose_lately(process: MiniatureProcess) -> None:
+    done = {"status": "done", "losses": 1, "claimed_by": process.name}
+    change(keys()[-1:], finished_at=timezone.now(), **done)
+
+
+def lose_what_is_paused(process: MiniatureProcess) -> None:
+    paused = ready_job(process, 2)
+    RenderJob.objects.filter(pk=paused.pk).update(paused_at=timezone.now())
+    change(list(paused.segments.values_list("pk", flat=True)), losses=1)
+
+
+@four_slots
+@pytest.mark.parametrize(
+    ("arrange", "held"),
+    [
+        (lose_waiting, slice(7, 9)),  # suspects come before what was never lost
+        (lose_lately, slice(0, 2)),  # small, though what was lost is done already
+        (lose_of_others_and_long_ago, slice(0, 8)),
+        (lose_what_is_paused, slice(0, 8)),  # what cannot run now holds nothing up
+    ],
+)
+def test_losses_say_how_many_and_which_segments_are_held(
+    process: MiniatureProcess, arrange: Callable[[MiniatureProcess], None], held: slice
 ) -> None:
-    make_ready_job(codec, 12)
-    keys = list(Segment.objects.order_by("pk").values_list("pk", flat=True))
-    Segment.objects.filter(pk__in=keys[7:9]).update(losses=1)
+    ready_job(process, 12)
+    pks = keys()
+    arrange(process)
 
+    note_last_losses(process)
     take_work(process)
+    assert held_pks(process) == pks[held]
 
-    assert held_pks(process) == set(keys[7:9])
+    process.held.note_rendered(segments_of(process)[0])
+    take_work(process)
+    if held.stop < 8:
+        assert len(process.held) == 2, "what is still to be stored was left out"
 
 
+@four_slots
 @pytest.mark.parametrize(("lost", "losses", "most"), [(9, 1, 2), (2, 1, 1), (1, 1, 1), (9, 3, 1)])
 def test_worker_begins_with_half_of_what_the_one_before_it_lost(
-    process: MiniatureProcess, codec: str, four_slots: None, lost: int, losses: int, most: int
+    process: MiniatureProcess, lost: int, losses: int, most: int
 ) -> None:
-    make_ready_job(codec, 12)
-    Segment.objects.update(losses=0)
-    first = list(Segment.objects.order_by("pk").values_list("pk", flat=True)[:lost])
-    Segment.objects.filter(pk__in=first).update(losses=losses, claimed_by=process.name)
+    ready_job(process, 12)
+    first = keys()[:lost]
+    change(first, losses=losses, claimed_by=process.name)
     note_last_losses(process)
-    Segment.objects.filter(pk__in=first).update(status="done")
+    change(first, status="done")
 
     take_work(process)
 
     assert len(process.held) == most
 
 
-def test_worker_begins_small_where_what_was_lost_lately_is_done_already(
-    process: MiniatureProcess, codec: str, four_slots: None
-) -> None:
-    make_ready_job(codec, 12)
-    done = Segment.objects.filter(pk=Segment.objects.latest("pk").pk)
-    done.update(status="done", losses=1, claimed_by=process.name, finished_at=timezone.now())
-
-    note_last_losses(process)
-    take_work(process)
-    assert len(process.held) == 2
-
-    process.held.note_rendered(process.held.of(Kind.SEGMENT)[0])
-    take_work(process)
-    assert len(process.held) == 2, "what is still to be stored was left out"
-
-
-def test_losses_of_other_workers_and_of_long_ago_hold_nothing_up(
-    process: MiniatureProcess, codec: str, four_slots: None
-) -> None:
-    make_ready_job(codec, 12)
-    other, old = Segment.objects.order_by("-pk")[:2]
-    now = timezone.now()
-    done = {"status": "done", "losses": 1}
-    rows = Segment.objects.all()
-    rows.filter(pk=other.pk).update(claimed_by="other", finished_at=now, **done)
-    long_ago = now - dt.timedelta(minutes=5)
-    rows.filter(pk=old.pk).update(claimed_by=process.name, finished_at=long_ago, **done)
-
-    note_last_losses(process)
-    take_work(process)
-
-    assert len(process.held) == 8
-
-
-def test_interactive_job_finds_room_beside_few_others(
-    process: MiniatureProcess, codec: str, four_slots: None
-) -> None:
-    version = make_version(codec_fingerprint=codec)
-    make_job(version=version, segments=9, priority=RenderJob.Priority.BULK)
+@four_slots
+def test_interactive_job_finds_room_beside_few_others(process: MiniatureProcess) -> None:
+    ready_job(process, 9, priority=BULK)
     process.ahead.note_loss(2)
     take_work(process)
-    urgent = make_job(version=version, segments=9)
+    urgent = ready_job(process, 9)
 
     take_work(process)
 
-    claims = process.held.of(Kind.SEGMENT)
+    claims = segments_of(process)
     assert [claim.job_id for claim in claims].count(urgent.pk) == 2
     assert len(claims) == 4
 
 
+@four_slots
 def test_segment_lost_twice_runs_alone_and_the_less_suspect_first(
-    process: MiniatureProcess, codec: str, four_slots: None
+    process: MiniatureProcess,
 ) -> None:
-    make_ready_job(codec, 6)
-    keys = list(Segment.objects.order_by("pk").values_list("pk", flat=True))
-    Segment.objects.filter(pk=keys[0]).update(losses=3)
-    Segment.objects.filter(pk=keys[4]).update(losses=2)
+    ready_job(process, 6)
+    more, _, _, _, less, _ = keys()
+    change([more], losses=3)
+    change([less], losses=2)
 
-    for alone in (keys[4], keys[0]):
+    for alone in (less, more):
         take_work(process)
         take_work(process)
-        assert held_pks(process) == {alone}
-        process.held.drop(process.held.of(Kind.SEGMENT)[0])
-        Segment.objects.filter(pk=alone).update(status="done")
+        assert held_pks(process) == [alone]
+        end_first(process)
+        change([alone], status="done")
     take_work(process)
     assert len(process.held) == 4
-
-
-def test_lost_segments_that_cannot_run_now_hold_nothing_up(
-    process: MiniatureProcess, codec: str, four_slots: None
-) -> None:
-    make_ready_job(codec, 2)
-    Segment.objects.update(losses=1)
-    RenderJob.objects.update(paused_at=timezone.now())
-    make_ready_job(codec, 12)
-
-    take_work(process)
-
-    assert len(process.held) == 8

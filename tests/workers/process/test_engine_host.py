@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from pytest_django import Settings
 
-from tests.workers.commands import PROJECT, run_python
-from workers.process.engine_host import engine_config
+from synth.engine import EngineError
+from tests.workers.commands import run_python
+from tests.workers.conftest import TINY
+from workers.process.engine_host import engine_config, load_engine, set_spinning
 
 LOAD = """
 import django; django.setup()
@@ -17,37 +21,34 @@ engine = load_engine()
 print(os.environ["OMP_WAIT_POLICY"], os.environ.get("GOMP_SPINCOUNT"), engine.device)
 engine.close()
 """
-TINY = PROJECT / "tests" / "data" / "golden" / "tiny-s2"
 
 
-@pytest.mark.parametrize("given", ["", "ACTIVE"])
-def test_threads_soon_sleep_while_they_wait_unless_the_operator_says_otherwise(
-    clean_env: dict[str, str], given: str
-) -> None:
+def test_threads_soon_sleep_while_they_wait(clean_env: dict[str, str]) -> None:
     environment = clean_env | {"TTS_CHECKPOINT": str(TINY), "TTS_DEVICE": "cpu"}
-    if given:
-        environment["OMP_WAIT_POLICY"] = given
 
-    expected = f"{given} None cpu" if given else "PASSIVE 2000 cpu"
-    assert run_python(environment, LOAD) == expected
+    assert run_python(environment, LOAD) == "PASSIVE 2000 cpu"
 
 
-REFUSED = """
-import django; django.setup()
-from workers.process.engine_host import load_engine
-from synth.engine import EngineError
-try:
-    load_engine()
-except EngineError as error:
-    print(error.code, error)
-"""
+def test_operator_may_say_how_threads_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+
+    set_spinning()
+
+    assert (os.environ["OMP_WAIT_POLICY"], os.environ.get("GOMP_SPINCOUNT")) == ("ACTIVE", None)
 
 
-def test_device_that_is_none_stops_the_start(clean_env: dict[str, str]) -> None:
-    environment = clean_env | {"TTS_CHECKPOINT": str(TINY), "TTS_DEVICE": "abacus"}
+def test_device_that_is_none_stops_the_start(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")  # else loading would set it for later tests
+    settings.CHECKPOINT, settings.DEVICE = TINY, "abacus"
 
-    expected = "invalid_request 'abacus' is not a device; use auto, cpu or cuda:N."
-    assert run_python(environment, REFUSED) == expected
+    with pytest.raises(EngineError) as refused:
+        load_engine()
+
+    sentence = "'abacus' is not a device; use auto, cpu or cuda:N."
+    assert (refused.value.code, str(refused.value)) == ("invalid_request", sentence)
 
 
 def test_what_the_engine_is_to_do_without_is_switched_off(settings: Settings) -> None:

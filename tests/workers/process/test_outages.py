@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.db import IntegrityError, InterfaceError, OperationalError, connection
@@ -14,54 +16,44 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.mark.parametrize(
-    ("error", "is_one"),
+    ("error", "is_one", "is_full"),
     [
-        (OperationalError("gone"), True),
-        (InterfaceError("closed"), True),
-        (OSError(errno.ENOSPC, "full"), True),
-        (OSError(errno.EIO, "broken"), True),
-        (FileNotFoundError(errno.ENOENT, "missing"), False),
-        (IntegrityError("twice"), False),
-        (ValueError("wrong"), False),
+        (OperationalError("gone"), True, False),
+        (InterfaceError("closed"), True, False),
+        (OSError(errno.ENOSPC, "full"), True, True),
+        (OSError(errno.EDQUOT, "quota"), True, True),
+        (OSError(errno.EFBIG, "limit"), True, True),
+        (OSError(errno.EIO, "broken"), True, False),
+        (FileNotFoundError(errno.ENOENT, "missing"), False, False),
+        (IntegrityError("twice"), False, False),
+        (ValueError("wrong"), False, False),
     ],
 )
-def test_outage_is_told_from_a_mistake(error: Exception, is_one: bool) -> None:
-    assert is_outage(error) is is_one
+def test_outage_is_told_from_a_mistake(error: Exception, is_one: bool, is_full: bool) -> None:
+    assert (is_outage(error), is_disk_full(error)) == (is_one, is_full)
 
 
-def test_full_disk_quota_and_size_limit_are_all_a_full_disk() -> None:
-    numbers = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-
-    assert [is_disk_full(OSError(number, "")) for number in numbers] == [True, True, True, False]
-
-
-def test_step_is_done_when_the_database_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def tries(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """A step that is tried again at once, and whose connection nobody closes."""
     monkeypatch.setattr(outages, "RETRY_SECONDS", 0.01)
-    answers: list[Exception | str] = [OperationalError("away"), InterfaceError("away"), "done"]
-
-    def step() -> str:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
     monkeypatch.setattr(connection, "close", lambda: None)
-    assert retry_while_away(step, seconds=5) == "done"
+    return Mock()
 
 
+def test_step_is_done_when_the_database_is_back(tries: Mock) -> None:
+    tries.side_effect = [OperationalError("away"), InterfaceError("away"), "done"]
+
+    assert retry_while_away(tries, seconds=5) == "done"
+
+
+@pytest.mark.parametrize(("error", "seconds"), [(OperationalError("away"), 0.05), (ValueError, 5)])
 def test_step_gives_up_after_its_time_and_at_once_for_other_errors(
-    monkeypatch: pytest.MonkeyPatch,
+    tries: Mock, error: Any, seconds: float
 ) -> None:
-    monkeypatch.setattr(outages, "RETRY_SECONDS", 0.01)
-    monkeypatch.setattr(connection, "close", lambda: None)
+    tries.side_effect = error
 
-    def away() -> None:
-        raise OperationalError("away")
+    with pytest.raises((OperationalError, ValueError)):
+        retry_while_away(tries, seconds=seconds)
 
-    def wrong() -> None:
-        raise ValueError
-
-    with pytest.raises(OperationalError):
-        retry_while_away(away, seconds=0.05)
-    with pytest.raises(ValueError):
-        retry_while_away(wrong, seconds=5)
+    assert (tries.call_count == 1) is (error is ValueError)

@@ -15,32 +15,35 @@ from tests.factories import (
     make_book_file,
     make_delivery,
     make_export,
-    make_job,
     make_stored_clip,
-    make_version,
+    make_transcript,
+    make_user,
     make_voice,
+    stored,
 )
 from tests.workers.conftest import MiniatureProcess
+from tests.workers.process.conftest import ready_job, segments_of
+from ttsweb import leases
 from ttsweb.work import Kind
 from voices import transitions
-from voices.models import ClipCodes, VoiceVersion
+from voices.models import ClipCodes, Transcript, VoiceVersion
 from workers.process.claiming import take_work
-from workers.process.held_claims import HeldClaim
-from workers.process.run_worker import drain, hand_back
+from workers.process.run_worker import drain
 
 pytestmark = pytest.mark.django_db
 
 
 def hold_everything(process: MiniatureProcess) -> None:
     """Claim a row of every kind."""
-    codec = process.host.engine.codec_fingerprint
-    make_job(version=make_version(codec_fingerprint=codec))
+    ready_job(process)
     make_voice(ready=False)
+    make_transcript(make_user())
     export = make_export(status="queued")
     make_delivery()
     make_book(state="importing")
     make_book_file(make_book(job=export.job), status="queued")
     take_work(process)
+    codec = process.host.engine.codec_fingerprint
     row, token = transitions.claim_codes(make_stored_clip(), codec, worker="mini")
     assert token is not None
     process.held.add(Kind.CODES, row.pk, token)
@@ -48,31 +51,28 @@ def hold_everything(process: MiniatureProcess) -> None:
 
 def test_every_kind_of_claim_is_handed_back_unspent(process: MiniatureProcess) -> None:
     hold_everything(process)
-    claims: list[HeldClaim] = process.held.of(*Kind)
+    claims = process.held.of(*Kind)
     assert {claim.kind for claim in claims} == set(Kind)
 
     for claim in claims:
-        hand_back(claim)
+        leases.hand_back(claim.kind.model, claim)
 
-    assert set(Segment.objects.values_list("status", "attempts")) == {("queued", 0)}
-    assert Export.objects.get().attempts == 0
+    for model in (Segment, Export, BookFile, Transcript, WebhookDelivery):
+        rows = model._default_manager.values_list("status", "attempts")
+        assert set(rows) == {("queued", 0)}, model
     assert BookSource.objects.get(state="importing").attempts == 0
-    assert set(BookFile.objects.values_list("status", "attempts")) == {("queued", 0)}
-    assert set(WebhookDelivery.objects.values_list("status", "attempts")) == {("queued", 0)}
     assert VoiceVersion.objects.get(status="pending").attempts == 0
     assert not ClipCodes.objects.filter(claim_token__isnull=False).exists()
 
 
 def test_segment_of_a_cancelled_job_is_not_queued_again(process: MiniatureProcess) -> None:
-    codec = process.host.engine.codec_fingerprint
-    job = make_job(version=make_version(codec_fingerprint=codec))
+    job = ready_job(process)
     take_work(process)
     cancel_job(job.pk)
 
-    hand_back(process.held.of(Kind.SEGMENT)[0])
+    leases.hand_back(Segment, segments_of(process)[0])
 
-    job.refresh_from_db()
-    assert (job.status, job.segments.get().status) == ("cancelled", "cancelled")
+    assert stored(job, "status") == stored(job.segments.get(), "status") == ("cancelled",)
 
 
 @pytest.mark.django_db(transaction=True)

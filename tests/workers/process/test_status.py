@@ -1,4 +1,4 @@
-"""Of the living processes on a host only one has a name."""
+"""Of the living processes on a host only one has a name; each counts frames and memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from workers.process.status import NameTakenError, held_if_ended, lock_name
+from workers.process import status
+from workers.process.status import (
+    WINDOW_SECONDS,
+    FrameRate,
+    NameTakenError,
+    held_if_ended,
+    lock_name,
+    resident_bytes,
+)
 
 PROJECT = Path(__file__).resolve().parents[3]
 HOLD = (
@@ -18,6 +26,12 @@ HOLD = (
     "lock = lock_name(Path(sys.argv[1]), 'w', is_fixed=True); "
     "print('held', flush=True); time.sleep(60)"
 )
+
+
+@pytest.fixture(autouse=True)
+def one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not wait for whoever frees what an ended process held."""
+    monkeypatch.setattr(status, "TRIES", 2)
 
 
 def test_second_process_gets_the_next_name(tmp_path: Path) -> None:
@@ -74,3 +88,19 @@ def test_name_of_an_ended_process_is_known_by_the_start_that_it_noted(tmp_path: 
         with pytest.raises(NameTakenError):
             lock_name(tmp_path, "w1", is_fixed=True)
     lock_name(tmp_path, "w1", is_fixed=True).release()
+
+
+def test_rate_is_that_of_the_last_half_minute_and_of_one_engine() -> None:
+    rate = FrameRate()
+
+    assert rate.note(0, now=0.0) == 0.0
+    assert rate.note(100, now=10.0) == 10.0
+    assert rate.note(100, now=10.0 + WINDOW_SECONDS) == 0.0
+    assert rate.note(5, now=61.0) == 0.0  # another engine, which counts from 0
+    assert rate.note(15, now=62.0) == 10.0
+
+
+def test_a_process_holds_some_memory() -> None:
+    found = resident_bytes()
+
+    assert found is None or 10_000_000 < found < 10**12

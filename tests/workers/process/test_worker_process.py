@@ -1,36 +1,48 @@
-"""Test workers.process.worker_process: what a process with an engine sets for all its threads."""
+"""What a process with an engine sets for all its threads, and how these share the processor."""
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import uuid
-from collections.abc import Iterator
-from concurrent.futures import Future
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from synth.contract import RenderSpec
 from synth.models import RenderJob
 from tests.workers.conftest import MiniatureProcess
+from tests.workers.pairs import Pair, new_voice, submit, wait_encoded, wait_ended
 from ttsweb.work import Kind
 from workers.process import worker_process
-from workers.process.held_claims import HeldClaim, Room
+from workers.process.held_claims import MOST_AT_ONCE, HeldClaim, Room
 from workers.process.worker_process import (
     MOST_UNSTORED,
     MOST_UNSTORED_PER_SLOT,
     SWITCH_SECONDS,
     WORKER_THREADS,
+    Nicer,
     WorkerProcess,
+    lower_priority,
 )
-from workers.rendering.render_request import RenderRequest
-from workers.rendering.rendered import MOST_AT_ONCE, Rendered
+
+on_linux = pytest.mark.skipif(
+    sys.platform != "linux", reason="threads have a niceness of their own on Linux"
+)
 
 
-def rendered(number: int) -> Rendered:
-    """Return what the engine made of some segment."""
-    claim = HeldClaim(Kind.SEGMENT, number, uuid.uuid4())
-    return Rendered(claim, RenderRequest(RenderSpec("Ox."), "key", priority=0), Future())
+def rendered(number: int) -> HeldClaim:
+    """Return some segment that the engine has rendered."""
+    return HeldClaim(number, uuid.uuid4(), kind=Kind.SEGMENT)
+
+
+def hold(process: MiniatureProcess, number: int) -> None:
+    """Have a process hold so many segments, each of a job of its own."""
+    for pk in range(number):
+        process.held.add(Kind.SEGMENT, pk, uuid.uuid4(), job_id=uuid.uuid4())
 
 
 @pytest.fixture(autouse=True)
@@ -41,17 +53,12 @@ def interval() -> Iterator[float]:
     sys.setswitchinterval(before)
 
 
-@pytest.mark.parametrize("role", ["gpu", "all"])
-def test_an_engines_threads_get_the_interpreter_soon(role: str) -> None:
+@pytest.mark.parametrize("role", ["gpu", "all", "cpu"])
+def test_an_engines_threads_get_the_interpreter_soon(role: str, interval: float) -> None:
     WorkerProcess(name="w1", role=role)
 
-    assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS)
-
-
-def test_a_worker_of_files_leaves_the_interval_alone(interval: float) -> None:
-    WorkerProcess(name="w1", role="cpu")
-
-    assert sys.getswitchinterval() == interval
+    expected = interval if role == "cpu" else pytest.approx(SWITCH_SECONDS)
+    assert sys.getswitchinterval() == expected
 
 
 def test_nothing_more_is_claimed_while_storing_lags_far_behind(process: MiniatureProcess) -> None:
@@ -70,19 +77,17 @@ def test_nothing_more_is_claimed_while_storing_lags_far_behind(process: Miniatur
 def test_interactive_job_is_settled_beside_bulk_work_once_nothing_of_it_is_missing(
     process: MiniatureProcess,
 ) -> None:
-    for number in range(2 * process.host.engine.slots):  # the engine has enough to do
-        process.held.add(Kind.SEGMENT, number, uuid.uuid4(), job_id=uuid.uuid4())
-    job_id, interactive = uuid.uuid4(), RenderJob.Priority.INTERACTIVE
+    hold(process, 2 * process.host.engine.slots)  # the engine has enough to do
+    job_id = uuid.uuid4()
     items = [rendered(number) for number in range(100, 103)]
     for item in items:
-        item.claim.job_id, item.claim.priority = job_id, interactive
-        process.held._claims.add(item.claim)
-        process.held._unrendered.add(item.claim)
+        item.job_id, item.priority = job_id, RenderJob.Priority.INTERACTIVE
+        process.held._claims.add(item)
+        process.held._unrendered.add(item)
     bulk = rendered(200)
-    bulk.claim.priority = RenderJob.Priority.BULK
-    process.note_rendered(items[0])
-    process.note_rendered(bulk)
-    process.note_rendered(items[1])
+    bulk.priority = RenderJob.Priority.BULK
+    for item in (items[0], bulk, items[1]):
+        process.note_rendered(item)
     assert (len(process.rendered), len(process.rendered_first)) == (3, 0)
 
     process.note_rendered(items[2])
@@ -106,8 +111,7 @@ def test_one_thread_stores_beside_a_busy_engine_as_long_as_it_keeps_up(
     process: MiniatureProcess, held: int, waiting: int, is_stopping: bool, all_store: bool
 ) -> None:
     expected = WORKER_THREADS if all_store else 1
-    for number in range(held):
-        process.held.add(Kind.SEGMENT, number, uuid.uuid4(), job_id=uuid.uuid4())
+    hold(process, held)
     for number in range(waiting):
         process.rendered.add(rendered(number), is_urgent=False)
     if is_stopping:
@@ -130,8 +134,7 @@ def test_others_help_one_that_stores_where_it_gets_no_time(
     process: MiniatureProcess, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     monkeypatch.setattr(worker_process, "PATIENCE_SECONDS", 0.1 if why == "impatient" else 60)
-    for number in range(9):
-        process.held.add(Kind.SEGMENT, number, uuid.uuid4(), job_id=uuid.uuid4())
+    hold(process, 9)
     release, lock, done = threading.Event(), threading.Lock(), []
 
     def step(number: int) -> int:
@@ -147,3 +150,85 @@ def test_others_help_one_that_stores_where_it_gets_no_time(
 
     assert process.store(step, range(20)) == [number * 2 for number in range(20)]
     assert done[-1] == 0
+
+
+def niceness(_: int = 0) -> int:
+    """Return that of the calling thread."""
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+
+@on_linux
+@pytest.mark.parametrize(
+    ("role", "nicer"), [("all", Nicer.SERVING), ("gpu", Nicer.SERVING), ("cpu", 0)]
+)
+def test_threads_that_store_leave_the_processor_to_an_engine(role: str, nicer: int) -> None:
+    own = niceness()
+    process = WorkerProcess(name="w1", role=role)
+
+    assert set(process.store(niceness, range(20))) == {min(own + nicer, 19)}
+    assert niceness() == own
+
+
+@on_linux
+@pytest.mark.parametrize(("hears", "nicer"), [(False, Nicer.SPARE), (True, Nicer.SERVING)])
+def test_one_that_stores_beside_a_busy_engine_takes_what_time_is_left(
+    process: MiniatureProcess, hears: bool, nicer: Nicer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_process, "PATIENCE_SECONDS", 60.0)  # however slow the machine is
+    own = niceness()
+    process.speech._transcriber = Mock() if hears else None
+    hold(process, 2 * process.host.engine.slots + 1)
+
+    assert set(process.store(niceness, range(20))) == {min(own + nicer, 19)}
+    assert niceness() == own
+
+
+@on_linux
+def test_thread_is_as_nice_whoever_started_it() -> None:
+    own = niceness()
+    found: list[int] = []
+
+    def run_nicer(then: Callable[[], object]) -> None:
+        def body() -> None:
+            lower_priority(Nicer.SERVING)
+            then()
+
+        thread = threading.Thread(target=body)
+        thread.start()
+        thread.join()
+
+    run_nicer(lambda: run_nicer(lambda: found.append(niceness())))
+
+    assert found == [min(own + Nicer.SERVING, 19)]
+
+
+@on_linux
+def test_thread_that_may_not_be_nicer_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = niceness()
+    monkeypatch.setattr(os, "setpriority", Mock(side_effect=PermissionError(1, "not permitted")))
+
+    lower_priority(Nicer.SPARE)
+
+    assert niceness() == own
+
+
+@on_linux
+@pytest.mark.thorough
+def test_working_worker_has_its_engine_before_what_serves_it(pair: Pair) -> None:
+    worker = pair.start_worker().wait_ready()
+    voice = new_voice()
+    wait_encoded(voice)
+    wait_ended(submit(voice, sentences=3, priority=RenderJob.Priority.BULK))
+
+    found = Counter(
+        os.getpriority(os.PRIO_PROCESS, int(task.name))
+        for task in Path(f"/proc/{worker.popen.pid}/task").iterdir()
+    )
+
+    own = niceness()
+    assert found.pop(min(own + Nicer.SERVING, 19)) >= 1  # what stores
+    assert found.pop(min(own + Nicer.SPARE, 19), 0) <= 1
+    # The main thread, pump, sweep, heartbeat, status, the engine's three, the broker's, and what
+    # begins and settles segments: while they write, all other writers wait for them.
+    assert set(found) == {own}
+    assert found[own] >= 11

@@ -43,6 +43,17 @@ def parrot() -> Parrot:
     return Parrot()
 
 
+class Lenient(Parrot):
+    """Hear one text in all there is, and hold no take to it; it knows two languages."""
+
+    languages = frozenset({"en", "de"})
+    max_error = 1e9
+
+
+def lenient() -> Lenient:
+    return Lenient(lambda: "what the clip says")
+
+
 def without_method() -> object:
     """Return what cannot transcribe."""
     return object()

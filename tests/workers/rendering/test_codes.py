@@ -2,136 +2,139 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from safetensors.numpy import load, save
 
 from synth.contract import CodesArray
 from tests.factories import make_stored_clip
 from tests.workers.pairs import counter
+from tests.workers.rendering.takes_support import stored_files
+from voices import transitions
 from voices.models import CacheEviction, ClipCodes, StoredClip
-from workers.process.held_claims import HeldClaims
+from workers.audio.clips import DecodedClip
 from workers.rendering.codes import (
-    ClipBusyError,
     CodesCache,
     CodesLookup,
     CodesObjectError,
     Counters,
-    EncoderRun,
     pack_codes,
     unpack_codes,
 )
+from workers.site.clips import ClipBusyError, close_clip, open_clip
+from workers.site.protocol import EncodedClip
 
 pytestmark = pytest.mark.django_db
 CODEC = "c" * 64
+RATE = 16_000
 CODES: CodesArray = np.arange(40, dtype=np.int16).reshape(10, 4)
 
 
 @pytest.fixture
 def clip() -> StoredClip:
-    return make_stored_clip()
+    found = make_stored_clip()
+    default_storage.save(found.original_key, ContentFile(b"a clip"))
+    return found
 
 
 def make_lookup(worker: str = "w1") -> CodesLookup:
-    return CodesLookup(CodesCache(max_bytes=10_000, max_clips=10), Counters(), worker=worker)
+    return CodesLookup()
 
 
-class Encoder:
-    """Stands where the engine would run, and counts."""
-
-    def __init__(self) -> None:
-        self.runs = 0
-
-    def __call__(self) -> EncoderRun:
-        self.runs += 1
-        return EncoderRun(CODES.copy(), "builtin")
+@pytest.fixture
+def lookup() -> CodesLookup:
+    return make_lookup()
 
 
-def encode(lookup: CodesLookup, clip: StoredClip, encoder: Encoder) -> CodesArray:
-    return lookup.find_or_encode(clip, CODEC, keep=True, held=HeldClaims(), encode=encoder)
+def make_encoder(**how: Any) -> Mock:
+    """Return what stands where the engine would run, and counts."""
+    return Mock(**how) if how else Mock(side_effect=encoded)
 
 
-def test_codes_that_are_nowhere_are_not_found(clip: StoredClip) -> None:
-    assert make_lookup().find(clip, CODEC, keep=True) is None
+def encoded() -> EncodedClip:
+    return EncodedClip(CODES.copy(), "builtin", DecodedClip(np.zeros(9, np.float32), RATE, {}))
 
 
-def test_encoder_runs_once_and_then_memory_answers(clip: StoredClip) -> None:
-    lookup, encoder = make_lookup(), Encoder()
+def encode(lookup: CodesLookup, clip: StoredClip, encoder: Mock | None = None) -> CodesArray:
+    opened = open_clip(lookup, clip, CODEC, worker="w1", keep=True)
+    if opened.token is not None:
+        made = (encoder or make_encoder())()
+        close_clip(lookup, clip, opened, made, keep=True)
+    row = ClipCodes.objects.get(clip=clip, codec_fingerprint=CODEC)
+    with default_storage.open(row.key) as file:
+        return unpack_codes(file.read(), {})
+
+
+def test_codes_that_are_nowhere_are_not_found(lookup: CodesLookup, clip: StoredClip) -> None:
+    assert lookup.find(clip, CODEC, keep=True) is None
+    encode(lookup, clip)
+    assert lookup.find(clip, "d" * 64, keep=True) is None, "another codec found them"
+
+
+def test_encoder_runs_once_and_then_memory_answers(lookup: CodesLookup, clip: StoredClip) -> None:
+    encoder = make_encoder()
     encode(lookup, clip, encoder)
 
     found = lookup.find(clip, CODEC, keep=True)
     lookup.counters.flush()
 
     assert found is not None and np.array_equal(found, CODES)
-    assert encoder.runs == 1
+    assert encoder.call_count == 1
     assert (counter("encoder_run"), counter("memory_hit"), counter("storage_hit")) == (1, 1, 0)
 
 
-def test_another_worker_finds_them_in_storage_and_then_in_memory(clip: StoredClip) -> None:
-    encode(make_lookup("w1"), clip, Encoder())
+@pytest.mark.parametrize("keep", [True, False])
+def test_another_worker_finds_them_in_storage_and_then_in_memory_if_they_may_stay(
+    lookup: CodesLookup, clip: StoredClip, keep: bool
+) -> None:
+    encode(lookup, clip)
     other = make_lookup("w2")
 
     for _ in range(2):
-        assert np.array_equal(other.find(clip, CODEC, keep=True), CODES)  # type: ignore[arg-type]
+        assert np.array_equal(other.find(clip, CODEC, keep=keep), CODES)  # type: ignore[arg-type]
     other.counters.flush()
 
-    assert (counter("storage_hit"), counter("memory_hit")) == (1, 1)
+    assert (counter("storage_hit"), counter("memory_hit")) == ((1, 1) if keep else (2, 0))
+    assert len(other.cache) == keep
 
 
-def test_another_codec_does_not_find_them(clip: StoredClip) -> None:
-    lookup = make_lookup()
-    encode(lookup, clip, Encoder())
-
-    assert lookup.find(clip, "d" * 64, keep=True) is None
-
-
-def test_codes_that_must_not_stay_in_memory_do_not(clip: StoredClip) -> None:
-    encode(make_lookup("w1"), clip, Encoder())
-    other = make_lookup("w2")
-
-    for _ in range(2):
-        other.find(clip, CODEC, keep=False)
-    other.counters.flush()
-
-    assert len(other.cache) == 0
-    assert counter("storage_hit") == 2
-
-
-def test_busy_clip_is_not_encoded_a_second_time(clip: StoredClip) -> None:
+def test_busy_clip_is_not_encoded_a_second_time(lookup: CodesLookup, clip: StoredClip) -> None:
     ClipCodes.objects.create(clip=clip, codec_fingerprint=CODEC)
-    inner, outer = Encoder(), Encoder()
+    inner, outer = make_encoder(), make_encoder()
 
-    def while_running() -> EncoderRun:
+    def while_running() -> EncodedClip:
         with pytest.raises(ClipBusyError):
             encode(make_lookup("w2"), clip, inner)
-        return outer()
+        run: EncodedClip = outer()
+        return run
 
-    make_lookup("w1").find_or_encode(
-        clip, CODEC, keep=True, held=HeldClaims(), encode=while_running
-    )
+    encode(lookup, clip, make_encoder(side_effect=while_running))
 
-    assert (outer.runs, inner.runs) == (1, 0)
+    assert (outer.call_count, inner.call_count) == (1, 0)
 
 
-def test_failed_run_gives_the_clip_back(clip: StoredClip) -> None:
-    def fail() -> EncoderRun:
-        raise OSError("disk")
-
-    with pytest.raises(OSError):
-        make_lookup().find_or_encode(clip, CODEC, keep=True, held=HeldClaims(), encode=fail)
-    encoder = Encoder()
+def test_run_that_cannot_be_published_gives_the_clip_back(
+    lookup: CodesLookup, clip: StoredClip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(OSError), monkeypatch.context() as patch:
+        patch.setattr(transitions, "finish_codes", Mock(side_effect=OSError("disk")))
+        encode(lookup, clip)
+    encoder = make_encoder()
     encode(make_lookup("w2"), clip, encoder)
 
-    assert encoder.runs == 1
+    assert encoder.call_count == 1
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "of another clip"])
 def test_object_that_is_lost_is_made_again(clip: StoredClip, damage: str) -> None:
-    encode(make_lookup("w1"), clip, Encoder())
+    encode(make_lookup("w1"), clip)
     row = ClipCodes.objects.get(clip=clip)
     path = Path(default_storage.path(row.key))
     content = path.read_bytes()
@@ -140,32 +143,28 @@ def test_object_that_is_lost_is_made_again(clip: StoredClip, damage: str) -> Non
     else:
         other = content.replace(clip.fingerprint.encode(), b"e" * 64)
         path.write_bytes(content[:-3] if damage == "cut" else other)
-    lookup, encoder = make_lookup("w2"), Encoder()
+    lookup, encoder = make_lookup("w2"), make_encoder()
 
     assert lookup.find(clip, CODEC, keep=True) is None
     assert np.array_equal(encode(lookup, clip, encoder), CODES)
-    assert encoder.runs == 1
+    assert encoder.call_count == 1
     assert ClipCodes.objects.get(clip=clip).key != row.key
 
 
-def test_run_whose_clip_was_removed_leaves_no_object(clip: StoredClip) -> None:
-    def remove_meanwhile() -> EncoderRun:
+def test_run_whose_clip_was_removed_leaves_no_object(lookup: CodesLookup, clip: StoredClip) -> None:
+    def remove_meanwhile() -> EncodedClip:
         ClipCodes.objects.all().delete()
-        return EncoderRun(CODES.copy(), "builtin")
+        return encoded()
 
     with pytest.raises(ClipBusyError):
-        make_lookup().find_or_encode(
-            clip, CODEC, keep=True, held=HeldClaims(), encode=remove_meanwhile
-        )
+        encode(lookup, clip, make_encoder(side_effect=remove_meanwhile))
 
-    folder = Path(default_storage.path(f"codes/{clip.fingerprint}"))
-    assert list(folder.iterdir()) == []
+    assert stored_files(f"codes/{clip.fingerprint}") == []
 
 
-def test_eviction_by_another_process_reaches_memory(clip: StoredClip) -> None:
-    lookup = make_lookup()
+def test_eviction_by_another_process_reaches_memory(lookup: CodesLookup, clip: StoredClip) -> None:
     lookup.drop_evicted()
-    encode(lookup, clip, Encoder())
+    encode(lookup, clip)
 
     CacheEviction.objects.create(clip_fingerprint=clip.fingerprint)
     lookup.drop_evicted()
@@ -173,43 +172,39 @@ def test_eviction_by_another_process_reaches_memory(clip: StoredClip) -> None:
     assert len(lookup.cache) == 0
 
 
-def test_eviction_is_heeded_once_even_when_a_later_one_was_seen_first(clip: StoredClip) -> None:
-    lookup = make_lookup()
+def test_eviction_is_heeded_once_even_when_a_later_one_was_seen_first(
+    lookup: CodesLookup, clip: StoredClip
+) -> None:
     lookup.drop_evicted()
     CacheEviction.objects.create(pk=1_000, clip_fingerprint="other")
     lookup.drop_evicted()
-    encode(lookup, clip, Encoder())
+    encode(lookup, clip)
 
     CacheEviction.objects.create(pk=999, clip_fingerprint=clip.fingerprint)
     lookup.drop_evicted()
-    encode(lookup, clip, Encoder())
+    assert len(lookup.cache) == 0
+    encode(lookup, clip)
     lookup.drop_evicted()
 
     assert len(lookup.cache) == 1
 
 
 def test_counts_survive_a_database_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    from voices import transitions
-
     counters = Counters()
     counters.add("memory_hit")
-    real = transitions.count
 
-    def away(name: str, amount: int) -> None:
-        raise RuntimeError("away")
-
-    monkeypatch.setattr(transitions, "count", away)
-    with pytest.raises(RuntimeError):
-        counters.flush()
-    monkeypatch.setattr(transitions, "count", real)
+    with monkeypatch.context() as patch:
+        patch.setattr(transitions, "count", Mock(side_effect=RuntimeError("away")))
+        with pytest.raises(RuntimeError):
+            counters.flush()
     counters.flush()
     counters.flush()
 
     assert counter("memory_hit") == 1
 
 
-def test_object_says_whose_codes_it_holds(clip: StoredClip) -> None:
-    encode(make_lookup(), clip, Encoder())
+def test_object_says_whose_codes_it_holds(lookup: CodesLookup, clip: StoredClip) -> None:
+    encode(lookup, clip)
     row = ClipCodes.objects.get(clip=clip)
 
     content = default_storage.open(row.key).read()
@@ -219,90 +214,77 @@ def test_object_says_whose_codes_it_holds(clip: StoredClip) -> None:
         assert text.encode() in content
 
 
-def codes(frames: int = 5) -> CodesArray:
-    return np.zeros((10, frames), dtype=np.int16)
+def filled(*names: str, max_bytes: int = 10_000, max_clips: int = 100) -> CodesCache:
+    """Return a cache into which codes of a hundred bytes were put under these names."""
+    cache = CodesCache(max_bytes=max_bytes, max_clips=max_clips)
+    for name in names:
+        put(cache, name)
+    return cache
+
+
+def put(cache: CodesCache, name: str, codec: str = "codec", *, frames: int = 5) -> bool:
+    codes = np.zeros((10, frames), dtype=np.int16)
+    return cache.put((name, codec), codes, epoch=cache.epoch)
+
+
+def names(cache: CodesCache) -> set[str]:
+    return {name for name in "abcd" if cache.get((name, "codec")) is not None}
 
 
 def test_least_recently_used_clip_goes_first() -> None:
-    cache = CodesCache(max_bytes=10_000, max_clips=2)
-    for name in "ab":
-        cache.put((name, "codec"), codes(), epoch=cache.epoch)
+    cache = filled("a", "b", max_clips=2)
 
     cache.get(("a", "codec"))
-    cache.put(("c", "codec"), codes(), epoch=cache.epoch)
+    put(cache, "c")
 
-    assert cache.get(("a", "codec")) is not None
-    assert cache.get(("b", "codec")) is None
+    assert names(cache) == {"a", "c"}
 
 
-def test_bytes_are_bounded_and_counted() -> None:
-    cache = CodesCache(max_bytes=250, max_clips=100)
+def test_bytes_are_bounded_and_counted_once_for_a_name() -> None:
+    cache = filled(*"abcdd", max_bytes=250)
 
-    for name in "abcd":
-        cache.put((name, "codec"), codes(), epoch=cache.epoch)
-
-    assert len(cache) == 2
+    assert (names(cache), len(cache), cache.num_bytes) == ({"c", "d"}, 2, 200)
+    assert not put(cache, "a", frames=20), "codes larger than the bound were kept"
     assert cache.num_bytes == 200
 
 
-def test_codes_larger_than_the_bound_are_not_kept() -> None:
-    cache = CodesCache(max_bytes=250, max_clips=100)
-
-    assert not cache.put(("a", "codec"), codes(frames=20), epoch=cache.epoch)
-    assert cache.num_bytes == 0
-
-
-def test_zero_keeps_nothing() -> None:
-    for bounds in ({"max_bytes": 0, "max_clips": 9}, {"max_bytes": 9_999, "max_clips": 0}):
-        cache = CodesCache(**bounds)
-        assert not cache.put(("a", "codec"), codes(), epoch=cache.epoch)
-        assert len(cache) == 0
-
-
-def test_same_key_twice_is_counted_once() -> None:
-    cache = CodesCache(max_bytes=1_000, max_clips=9)
-
-    for _ in range(2):
-        cache.put(("a", "codec"), codes(), epoch=cache.epoch)
-
-    assert cache.num_bytes == 100
+@pytest.mark.parametrize("bounds", [{"max_bytes": 0}, {"max_clips": 0}])
+def test_zero_keeps_nothing(bounds: dict[str, int]) -> None:
+    cache = filled(**bounds)
+    assert not put(cache, "a")
+    assert len(cache) == 0
 
 
 def test_eviction_drops_a_clip_in_every_codec() -> None:
-    cache = CodesCache(max_bytes=1_000, max_clips=9)
-    for key in (("a", "one"), ("a", "two"), ("b", "one")):
-        cache.put(key, codes(), epoch=cache.epoch)
+    cache = filled("a", "b")
+    put(cache, "a", "two")
 
     assert cache.evict("a") == 2
-    assert cache.get(("b", "one")) is not None
-    assert cache.num_bytes == 100
+    assert (names(cache), cache.num_bytes) == ({"b"}, 100)
 
 
 def test_codes_looked_up_before_an_eviction_are_not_kept_after_it() -> None:
-    cache = CodesCache(max_bytes=1_000, max_clips=9)
+    cache = filled()
     epoch = cache.epoch
 
     cache.evict("a")
 
-    assert not cache.put(("a", "codec"), codes(), epoch=epoch)
+    assert not cache.put(("a", "codec"), np.zeros((10, 5), dtype=np.int16), epoch=epoch)
 
 
 def test_many_threads_leave_the_books_balanced() -> None:
-    cache = CodesCache(max_bytes=1_500, max_clips=9)
+    cache = filled(max_bytes=1_500, max_clips=9)
 
     def work(number: int) -> None:
         for step in range(300):
-            key = (f"{(number + step) % 30}", "codec")
-            if cache.get(key) is None:
-                cache.put(key, codes(), epoch=cache.epoch)
+            name = f"{(number + step) % 30}"
+            if cache.get((name, "codec")) is None:
+                put(cache, name)
             if step % 50 == 0:
                 cache.evict(f"{step % 30}")
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, range(6)))
 
     assert cache.num_bytes == 100 * len(cache)
     assert len(cache) <= 9
@@ -312,7 +294,7 @@ FRAMES = np.arange(30, dtype=np.int16).reshape(10, 3)
 EXPECTED = {"clip": "a" * 64, "codec": "b" * 64}
 
 
-def test_codes_come_back_as_they_were() -> None:
+def test_codes_come_back_as_they_were_from_plain_safetensors() -> None:
     content = pack_codes(FRAMES, **EXPECTED, resampler="builtin")
 
     codes = unpack_codes(content, EXPECTED | {"frames": "3"})
@@ -320,10 +302,7 @@ def test_codes_come_back_as_they_were() -> None:
     assert codes.dtype == np.int16
     assert np.array_equal(codes, FRAMES)
     assert not codes.flags.writeable
-
-
-def test_object_is_plain_safetensors() -> None:
-    assert np.array_equal(load(pack_codes(FRAMES, **EXPECTED))["codes"], FRAMES)
+    assert np.array_equal(load(content)["codes"], FRAMES)
 
 
 @pytest.mark.parametrize(

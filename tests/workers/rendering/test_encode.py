@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -11,26 +12,32 @@ from django.core.files.storage import default_storage
 from pytest_django import Settings
 
 from synth.engine.errors import DeviceOutOfMemoryError
-from synth.models import RenderJob, Segment
+from synth.models import RenderJob
 from synth.transitions.jobs import cancel_job
+from tests.factories import stored as fresh
 from tests.workers.clips import wav_bytes
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import counter, new_voice, submit
+from tests.workers.rendering.takes_support import stored_files
 from ttsweb.work import Kind
 from voices import transitions
 from voices.models import ClipCodes, ReferenceClip, StoredClip, Voice, VoiceVersion
-from voices.submit import NewClip, create_version, create_voice
+from voices.submit import NewClip, create_version
 from workers.process.claiming import take, take_work
-from workers.rendering import encode as encode_module
+from workers.site import clips as clips_module
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def encode(process: MiniatureProcess, voice: Voice) -> VoiceVersion:
     """Encode what waits and return the voice's newest version."""
-    take(process, Kind.VERSION)
-    process.run_all()
-    return VoiceVersion.objects.get(voice=voice)
+    process.encode_all()
+    return VoiceVersion.objects.filter(voice=voice).latest("number")
+
+
+def inline(content: bytes) -> RenderJob:
+    """Return a job with a clip of its own."""
+    return submit(text="Hello there.", reference=NewClip(transcript="Said.", content=content))
 
 
 def test_version_gets_ready_with_its_measures(process: MiniatureProcess, voice: Voice) -> None:
@@ -49,55 +56,31 @@ def test_version_gets_ready_with_its_measures(process: MiniatureProcess, voice: 
 
 
 def test_version_of_several_clips_counts_all_their_frames(process: MiniatureProcess) -> None:
-    clips = [
-        NewClip(transcript="One.", content=wav_bytes(seconds=1.5)),
-        NewClip(transcript="Two.", content=wav_bytes(seconds=2.0)),
-    ]
-    voice = create_voice(name="Two clips", consent_statement="Yes.", by="me", clips=clips)
-
-    version = encode(process, voice)
+    version = encode(process, new_voice("Two clips", ("One.", 1.5), ("Two.", 2.0)))
 
     assert version.frames == sum(ClipCodes.objects.values_list("frames", flat=True))
     assert counter("encoder_run") == 2
 
 
-def test_same_clip_in_another_voice_is_not_encoded_again(
-    process: MiniatureProcess, voice: Voice, clip_bytes: bytes
-) -> None:
-    encode(process, voice)
-
-    other = encode(process, new_voice("Bob", content=clip_bytes))
-
-    assert other.status == "ready"
-    assert counter("encoder_run") == 1
-
-
-def test_new_transcript_needs_no_encoder_run(
+def test_same_clip_in_another_voice_or_with_another_transcript_is_not_encoded_again(
     process: MiniatureProcess, voice: Voice, clip_bytes: bytes
 ) -> None:
     encode(process, voice)
 
     create_version(voice, [NewClip(transcript="Other words.", content=clip_bytes)])
-    take(process, Kind.VERSION)
-    process.run_all()
+    assert encode(process, new_voice("Bob", content=clip_bytes)).status == "ready"
 
     assert set(VoiceVersion.objects.values_list("status", flat=True)) == {"ready"}
     assert counter("encoder_run") == 1
 
 
-def test_bad_clip_fails_its_version_and_the_jobs_that_wait_for_it(
-    process: MiniatureProcess,
-) -> None:
-    silence = wav_bytes(np.zeros((36_000, 1), dtype=np.float32))
-    reference = NewClip(transcript="Nothing.", content=silence)
-    job = submit(text="Hello there.", reference=reference)
+def test_bad_clip_fails_its_version_and_the_jobs_that_wait(process: MiniatureProcess) -> None:
+    job = inline(wav_bytes(np.zeros((36_000, 1), dtype=np.float32)))
 
-    take(process, Kind.VERSION)
-    process.run_all()
+    process.encode_all()
 
-    job.refresh_from_db()
-    assert (job.status, job.error_code) == (RenderJob.Status.FAILED, "clip_silent")
-    assert job.error_message == "The clip is silent; record it again."
+    found = fresh(job, "status", "error_code", "error_message")
+    assert found == ("failed", "clip_silent", "The clip is silent; record it again.")
     assert VoiceVersion.objects.get().error_code == "clip_silent"
     assert not StoredClip.objects.exists(), "the reference that came with the job was kept"
 
@@ -105,13 +88,12 @@ def test_bad_clip_fails_its_version_and_the_jobs_that_wait_for_it(
 def test_version_that_becomes_ready_rings_for_the_jobs_that_wait(
     process: MiniatureProcess, clip_bytes: bytes
 ) -> None:
-    job = submit(text="Hello.", reference=NewClip(transcript="Said.", content=clip_bytes))
-    assert Segment.objects.get(job=job).sent_at is None
+    segment = inline(clip_bytes).segments.get()
+    assert segment.sent_at is None
 
-    take(process, Kind.VERSION)
-    process.run_all()
+    process.encode_all()
 
-    assert Segment.objects.get(job=job).sent_at is not None
+    assert fresh(segment, "sent_at") != (None,)
 
 
 def test_clip_that_another_worker_encodes_is_waited_for(
@@ -130,10 +112,7 @@ def test_clip_that_another_worker_encodes_is_waited_for(
 def test_outage_spends_no_attempt(
     process: MiniatureProcess, voice: Voice, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*arguments: object) -> str:
-        raise OSError(number, "no")
-
-    monkeypatch.setattr(encode_module, "store_flac", fail)
+    monkeypatch.setattr(clips_module, "store_flac", Mock(side_effect=OSError(number, "no")))
     version = encode(process, voice)
 
     assert (version.status, version.attempts) == ("pending", 0)
@@ -145,11 +124,8 @@ def test_engine_error_that_may_pass_is_tried_again_and_then_fails(
     process: MiniatureProcess, voice: Voice, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.MAX_ATTEMPTS = 2
-
-    def fail(*arguments: object) -> None:
-        raise DeviceOutOfMemoryError("The device has no memory left.")
-
-    monkeypatch.setattr(process.host.engine, "encode_reference", fail)
+    error = DeviceOutOfMemoryError("The device has no memory left.")
+    monkeypatch.setattr(process.host.engine, "encode_reference", Mock(side_effect=error))
     first = encode(process, voice)
     assert (first.status, first.attempts) == ("pending", 1)
     assert first.not_before > first.created_at
@@ -182,12 +158,9 @@ def test_version_without_clips_is_not_tried_for_ever(
 
 
 def test_clip_removed_while_it_is_encoded_leaves_nothing_behind(
-    process: MiniatureProcess,
-    clip_bytes: bytes,
-    settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
+    process: MiniatureProcess, clip_bytes: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = submit(text="Hello.", reference=NewClip(transcript="Said.", content=clip_bytes))
+    job = inline(clip_bytes)
     real = process.host.engine.encode_reference
 
     def cancel_meanwhile(*arguments: object) -> object:
@@ -195,12 +168,10 @@ def test_clip_removed_while_it_is_encoded_leaves_nothing_behind(
         return real(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(process.host.engine, "encode_reference", cancel_meanwhile)
-    take(process, Kind.VERSION)
-    process.run_all()
+    process.encode_all()
 
-    assert [path for path in settings.STORAGE_DIR.rglob("*") if path.is_file()] == []
-    job.refresh_from_db()
-    assert job.status == RenderJob.Status.CANCELLED
+    assert stored_files() == []
+    assert fresh(job, "status") == (RenderJob.Status.CANCELLED,)
 
 
 def test_only_one_of_two_workers_takes_a_version(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -14,15 +13,6 @@ import soundfile
 
 from synth.contract import FinishReason, Reference, RenderSpec, Sampling, SegmentAudio
 from synth.engine import Engine, EngineConfig
-from tests.workers.clips import wav_bytes
-from tests.workers.conftest import MiniatureProcess
-from tests.workers.pairs import submit
-from ttsweb.work import Kind
-from voices.submit import NewClip, create_voice
-from workers.process.claiming import take, take_segments
-from workers.process.held_claims import HeldClaim
-from workers.process.pump import forget_evicted
-from workers.rendering import rendered as spoken_voices
 from workers.rendering.quality import (
     USUAL_LETTERS_PER_SECOND,
     Check,
@@ -33,8 +23,6 @@ from workers.rendering.quality import (
     pace_of,
     screen,
 )
-from workers.rendering.rendered import References, SpokenVoices
-from workers.rendering.transcriber import error_rate
 
 DEMO = Path(__file__).resolve().parents[3] / "synth" / "demo"
 TRANSCRIPT = "The thing had a strange look in the lamp light."
@@ -47,10 +35,11 @@ SENTENCES = (
     "Hello there.",
 )
 Bad = Callable[[SegmentAudio], SegmentAudio]
+Spoken = list[tuple[RenderSpec, SegmentAudio]]
 
 
 @pytest.fixture(scope="module")
-def spoken() -> Iterator[list[tuple[RenderSpec, SegmentAudio]]]:
+def spoken() -> Iterator[Spoken]:
     """Sentences as the built-in model speaks them."""
     engine = Engine.load(EngineConfig(checkpoint=DEMO, device="cpu", slots=4, threads=1))
     try:
@@ -124,7 +113,7 @@ BAD: dict[str, Bad] = {
 }
 
 
-def test_ordinary_speech_is_not_suspicious(spoken: list[tuple[RenderSpec, SegmentAudio]]) -> None:
+def test_ordinary_speech_is_not_suspicious(spoken: Spoken) -> None:
     for spec, rendered in spoken:
         found = screen(spec, rendered)
 
@@ -132,9 +121,7 @@ def test_ordinary_speech_is_not_suspicious(spoken: list[tuple[RenderSpec, Segmen
 
 
 @pytest.mark.parametrize("flag", BAD)
-def test_each_kind_of_bad_take_is_found(
-    flag: str, spoken: list[tuple[RenderSpec, SegmentAudio]]
-) -> None:
+def test_each_kind_of_bad_take_is_found(flag: str, spoken: Spoken) -> None:
     for spec, rendered in spoken[:2]:
         found = screen(spec, BAD[flag](rendered))
 
@@ -142,9 +129,7 @@ def test_each_kind_of_bad_take_is_found(
         assert 0 <= found.score < 1
 
 
-def test_more_of_the_same_fault_has_a_lower_score(
-    spoken: list[tuple[RenderSpec, SegmentAudio]],
-) -> None:
+def test_more_of_the_same_fault_has_a_lower_score(spoken: Spoken) -> None:
     spec, rendered = spoken[2]
     frames = rendered.codes.shape[1]
 
@@ -154,9 +139,7 @@ def test_more_of_the_same_fault_has_a_lower_score(
     assert len(set(scores)) == 4
 
 
-def test_every_check_is_told_with_its_value_and_limit(
-    spoken: list[tuple[RenderSpec, SegmentAudio]],
-) -> None:
+def test_every_check_is_told_with_its_value_and_limit(spoken: Spoken) -> None:
     spec, rendered = spoken[0]
 
     found = screen(spec, BAD["trailing_silence"](rendered))
@@ -168,9 +151,7 @@ def test_every_check_is_told_with_its_value_and_limit(
     assert value > limit
 
 
-def test_cue_in_the_text_makes_room_for_itself(
-    spoken: list[tuple[RenderSpec, SegmentAudio]],
-) -> None:
+def test_cue_in_the_text_makes_room_for_itself(spoken: Spoken) -> None:
     spec, rendered = spoken[0]
     paused = BAD["long_pause"](rendered)
 
@@ -180,9 +161,7 @@ def test_cue_in_the_text_makes_room_for_itself(
     assert screen(with_cue, paused).flags == []
 
 
-def test_words_that_the_text_repeats_are_no_loop(
-    spoken: list[tuple[RenderSpec, SegmentAudio]],
-) -> None:
+def test_words_that_the_text_repeats_are_no_loop(spoken: Spoken) -> None:
     spec, rendered = spoken[0]
     looped = BAD["repetition"](rendered)
     text = "Storm, storm, storm, storm, storm came over the hill at night."
@@ -192,9 +171,7 @@ def test_words_that_the_text_repeats_are_no_loop(
 
 
 @pytest.mark.parametrize("frames", [0, 1, 2])
-def test_take_of_hardly_a_frame_is_judged_as_well(
-    frames: int, spoken: list[tuple[RenderSpec, SegmentAudio]]
-) -> None:
+def test_take_of_hardly_a_frame_is_judged_as_well(frames: int, spoken: Spoken) -> None:
     spec, rendered = spoken[0]
 
     found = screen(spec, part(rendered, 0, frames))
@@ -217,53 +194,6 @@ def test_check_takes_the_more_from_the_score_the_farther_it_is_off(
 ) -> None:
     assert check.is_flagged is is_flagged
     assert check.factor == pytest.approx(factor)
-
-
-@pytest.mark.parametrize(
-    ("expected", "heard", "language", "rate"),
-    [
-        ("The ox, said he: go!", "the ox said he go", "en", 0.0),
-        ("Don\u2019t stop.", "dont stop", "en", 0.0),
-        ("In 1999 he had 3 dogs.", "in nineteen ninety nine he had three dogs", "en", 0.0),
-        ("He had three dogs.", "He had 3 dogs.", "en-GB", 0.0),
-        ("Er hat 21 Hunde.", "er hat einundzwanzig Hunde", "de", 0.0),
-        ("STRASSE", "Stra\u00dfe", "de", 0.0),
-        ("caf\u00e9", "cafe\u0301", "fr", 0.0),
-        ("one two three four", "one two four", "en", 0.25),
-        ("one two three four", "one two too three four", "en", 0.25),
-        ("one two three four", "one two tree four", "en", 0.25),
-        ("one two three four", "", "en", 1.0),
-        ("one two", "one two one two one two", "en", 2.0),
-        (
-            "\u5929\u6c17\u304c\u3044\u3044\u3067\u3059\u3002",
-            "\u5929\u6c17\u304c\u3044\u3044\u3067\u3059",
-            "ja",
-            0.0,
-        ),
-        ("\u4f60\u597d\u4e16\u754c", "\u4f60\u597d \u4e16\u754c", "zh", 0.0),
-        ("\u4f60\u597d\u4e16\u754c", "\u4f60\u597d\u4e16", "", 0.25),
-        ("\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35", "\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35", "th", 0.0),
-        ("\uc548\ub155 \uc138\uacc4", "\uc548\ub155 \uc138\uc0c1", "ko", 0.5),
-        ("<|speaker:1|>Hello [laugh] there", "hello there", "en", 0.0),
-        ("Ox 5.", "ox five", "", 0.5),
-        ("Ox 5.", "ox five", "xx", 0.5),
-    ],
-    ids=range(20),
-)
-def test_rate(expected: str, heard: str, language: str, rate: float) -> None:
-    assert error_rate(expected, heard, language=language) == pytest.approx(rate)
-
-
-@pytest.mark.parametrize("text", ["", "[laugh]", "\u2026!", "<|speaker:0|> [sigh]"])
-def test_where_nothing_is_to_be_said_there_is_no_rate(text: str) -> None:
-    assert error_rate(text, "anything") is None
-
-
-def test_endless_transcript_is_cut_and_not_compared_for_ever() -> None:
-    rate = error_rate("one two three", "no " * 1_000_000)
-
-    assert rate is not None
-    assert 1 <= rate < 10
 
 
 @pytest.mark.parametrize(
@@ -313,79 +243,3 @@ def test_cues_and_repeats_are_counted() -> None:
     assert most_repeats("By and by and by and by we came.") == 3
     assert most_repeats("One after the other.") == 1
     assert most_repeats("") == 1
-
-
-def reference(text: str) -> Reference:
-    return Reference(text, np.zeros((10, 4), dtype=np.int16))
-
-
-def segment(pk: int) -> HeldClaim:
-    return HeldClaim(Kind.SEGMENT, pk, uuid.uuid4())
-
-
-def test_only_voices_with_an_evicted_clip_are_forgotten_and_once() -> None:
-    spoken, forgotten = SpokenVoices(), list[References]()
-    ada, bob = (reference("Ada"),), (reference("Bob"),)
-    spoken.note(("a1", "a2"), ada)
-    spoken.note(("b1",), bob)
-
-    for _ in range(2):
-        spoken.forget(["a2", "unknown"], [], forgotten.append)
-
-    assert forgotten == [ada]
-    assert len(spoken) == 1
-
-
-def test_voice_that_is_still_being_spoken_is_forgotten_again_when_its_last_segment_ends() -> None:
-    spoken, forgotten = SpokenVoices(), list[References]()
-    ada = (reference("Ada"),)
-    spoken.note(("a1",), ada)
-    first, second, later = segment(1), segment(2), segment(3)
-
-    spoken.forget(["a1"], [first, second], forgotten.append)
-    assert forgotten == [ada]
-    spoken.forget([], [second, later], forgotten.append)
-    assert forgotten == [ada]
-    spoken.forget([], [later], forgotten.append)
-    assert forgotten == [ada, ada]
-    spoken.forget([], [], forgotten.append)
-    assert forgotten == [ada, ada]
-
-
-def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spoken_voices, "MOST_VOICES", 2)
-    spoken, forgotten = SpokenVoices(), list[References]()
-    for name in ("a", "b", "a", "c"):
-        spoken.note((name,), (reference(name),))
-
-    spoken.forget(["a", "b", "c"], [], forgotten.append)
-
-    assert [one[0].text for one in forgotten] == ["a", "c"]
-
-
-@pytest.mark.django_db(transaction=True)
-def test_engine_lets_go_of_an_evicted_voice_and_of_no_other(process: MiniatureProcess) -> None:
-    # The engine outlives a test: these transcripts make prefixes that it cannot hold already.
-    voice, other = (
-        create_voice(name=name, consent_statement="Yes.", by="me", clips=[clip])
-        for name, clip in (
-            ("Leaver", NewClip(transcript="Evicted soon.", content=wav_bytes(seconds=1.1))),
-            ("Stayer", NewClip(transcript="Held on to.", content=wav_bytes(seconds=1.3))),
-        )
-    )
-    take(process, Kind.VERSION)
-    process.run_all()
-    before = process.host.engine.describe()["prefix_cache"]["prefixes"]
-    for one in (voice, other):
-        submit(one, text="Ox.")
-    take_segments(process)
-    process.run_all()
-    assert process.host.engine.describe()["prefix_cache"]["prefixes"] == before + 2
-
-    fingerprint = voice.versions.get().clips.get().stored.fingerprint
-    forget_evicted(process, [fingerprint])
-    submit(other, text="Ox two.")  # when it has ended, the engine has heard of what was before
-    take_segments(process)
-    process.run_all()
-
-    assert process.host.engine.describe()["prefix_cache"]["prefixes"] == before + 1

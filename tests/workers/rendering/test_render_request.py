@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,14 +12,11 @@ from django.db import connection
 from synth.contract import Sampling, content_key
 from synth.models import Segment
 from synth.transitions.takes import place_in_series, retake_seed
-from tests.workers.clips import wav_bytes
 from tests.workers.conftest import MiniatureProcess
-from tests.workers.pairs import submit
-from ttsweb.work import Kind
+from tests.workers.pairs import new_voice, submit
 from voices.models import ClipCodes, ReferenceClip, Voice, VoiceVersion
 from voices.removal import delete_voice
-from voices.submit import NewClip, create_voice
-from workers.process.claiming import take, take_segments
+from workers.process.claiming import take_segments
 from workers.rendering.render_request import (
     CodesMissingError,
     ReferenceRemovedError,
@@ -29,42 +27,53 @@ from workers.rendering.render_request import (
     sampling_of_retake,
 )
 
+pytestmark = pytest.mark.django_db(transaction=True)
+Built = RenderRequest | Exception
+
 
 @pytest.fixture
 def segment(ready: Voice) -> Segment:
     """A segment that its encoded voice can speak."""
-    return Segment.objects.get(job=submit(ready, text="Hello."))
+    return submit(ready, text="Hello.").segments.get()
 
 
-def build(process: MiniatureProcess, ids: Sequence[int]) -> dict[int, RenderRequest | Exception]:
+@pytest.fixture
+def other(process: MiniatureProcess, voice: Voice) -> Voice:
+    """A second voice; both are encoded."""
+    made = new_voice("Other", ("Other.", 1.3))
+    process.encode_all()
+    return made
+
+
+def build(process: MiniatureProcess, ids: Sequence[int] | None = None) -> dict[int, Built]:
+    """Return the requests of some segments, or of all."""
     assert process.codes is not None
-    return build_requests(ids, process.codes, process.host.engine)
+    pks = list(Segment.objects.values_list("pk", flat=True)) if ids is None else ids
+    return build_requests(pks, process.codes, process.host.engine)
 
 
-def built(process: MiniatureProcess, segment: Segment) -> RenderRequest | Exception:
+def built(process: MiniatureProcess, segment: Segment) -> Built:
     return build(process, [segment.pk])[segment.pk]
 
 
-def other_voice() -> Voice:
-    """A second voice, to be encoded."""
-    clip = NewClip(transcript="Other.", content=wav_bytes(seconds=1.3))
-    return create_voice(name="Other", consent_statement="Yes.", by="me", clips=[clip])
-
-
-@pytest.mark.django_db(transaction=True)
-def test_clips_of_a_voice_become_one_reference(process: MiniatureProcess) -> None:
-    clips = [
-        NewClip(transcript="First.", content=wav_bytes(seconds=1.2)),
-        NewClip(transcript="Second.", content=wav_bytes(seconds=1.7)),
-    ]
-    voice = create_voice(name="Two", consent_statement="Yes.", by="me", clips=clips)
-    take(process, Kind.VERSION)
-    process.run_all()
-    segment = Segment.objects.get(job=submit(voice, text="Hello."))
-
-    request = built(process, segment)
-
+def request_of(requests: dict[int, Built], segment: Segment) -> RenderRequest:
+    request = requests[segment.pk]
     assert isinstance(request, RenderRequest)
+    return request
+
+
+def texts(request: RenderRequest) -> list[str]:
+    """Return the transcripts that a request speaks by."""
+    return [one.text for one in request.spec.references]
+
+
+def test_clips_of_a_voice_become_one_reference(process: MiniatureProcess) -> None:
+    voice = new_voice("Two", ("First.", 1.2), ("Second.", 1.7))
+    process.encode_all()
+    segment = submit(voice, text="Hello.").segments.get()
+
+    request = request_of(build(process), segment)
+
     (reference,) = request.spec.references
     version = voice.current_version
     assert reference.text == "First. Second."
@@ -72,7 +81,6 @@ def test_clips_of_a_voice_become_one_reference(process: MiniatureProcess) -> Non
     assert request.spec.sampling.seed == segment.seed
 
 
-@pytest.mark.django_db(transaction=True)
 def test_missing_codes_name_the_version(process: MiniatureProcess, segment: Segment) -> None:
     ClipCodes.objects.all().delete()
     assert process.codes is not None
@@ -84,7 +92,6 @@ def test_missing_codes_name_the_version(process: MiniatureProcess, segment: Segm
     assert error.version_id == VoiceVersion.objects.get().pk
 
 
-@pytest.mark.django_db(transaction=True)
 def test_removed_clips_are_an_error_for_good(process: MiniatureProcess, segment: Segment) -> None:
     ReferenceClip.objects.all().delete()
 
@@ -94,7 +101,6 @@ def test_removed_clips_are_an_error_for_good(process: MiniatureProcess, segment:
     assert not error.retryable
 
 
-@pytest.mark.django_db(transaction=True)
 def test_voice_deleted_after_the_claim_has_the_code_of_every_deleted_voice(
     process: MiniatureProcess, ready: Voice, segment: Segment
 ) -> None:
@@ -108,7 +114,6 @@ def test_voice_deleted_after_the_claim_has_the_code_of_every_deleted_voice(
     assert ready.name in str(error)
 
 
-@pytest.mark.django_db(transaction=True)
 def test_voice_deleted_in_the_middle_of_looking_it_up_is_no_removed_clip(
     process: MiniatureProcess, ready: Voice, segment: Segment
 ) -> None:
@@ -129,72 +134,50 @@ def test_voice_deleted_in_the_middle_of_looking_it_up_is_no_removed_clip(
     assert error.code == "voice_deleted"
 
 
-@pytest.mark.django_db(transaction=True)
 def test_failure_of_one_voice_leaves_the_requests_of_others(
-    process: MiniatureProcess, voice: Voice
+    process: MiniatureProcess, voice: Voice, other: Voice
 ) -> None:
-    other = other_voice()
-    take(process, Kind.VERSION)
-    process.run_all()
-    good, bad = (Segment.objects.get(job=submit(one, text="Hello.")) for one in (voice, other))
+    good, bad = (submit(one, text="Hello.").segments.get() for one in (voice, other))
     ReferenceClip.objects.filter(version__voice=other).delete()
 
     requests = build(process, [good.pk, bad.pk, 10**9])
 
-    assert isinstance(requests[good.pk], RenderRequest)
+    assert request_of(requests, good)
     assert isinstance(requests[bad.pk], ReferenceRemovedError)
     assert set(requests) == {good.pk, bad.pk}
 
 
-@pytest.mark.django_db(transaction=True)
 def test_each_segment_has_the_voice_of_its_speaker_alone(
-    process: MiniatureProcess, voice: Voice
+    process: MiniatureProcess, voice: Voice, other: Voice
 ) -> None:
-    other = other_voice()
-    take(process, Kind.VERSION)
-    process.run_all()
     said = "Both of them say this."
     text = f"<|speaker:0|>{said} <|speaker:7|>{said}"
     both = submit(text=text, voices={0: voice, 7: other})
     swapped = submit(text=text, voices={7: voice, 0: other})
 
-    requests = build(process, list(Segment.objects.values_list("pk", flat=True)))
+    requests = build(process)
 
-    ada, bob = (requests[segment.pk] for segment in both.segments.all())
-    assert isinstance(ada, RenderRequest) and isinstance(bob, RenderRequest)
-    assert [one.text for one in ada.spec.references] == ["Said in the clip."]
-    assert [one.text for one in bob.spec.references] == ["Other."]
+    ada, bob = (request_of(requests, segment) for segment in both.segments.all())
+    assert (texts(ada), texts(bob)) == (["Said in it."], ["Other."])
     assert ada.spec.text == bob.spec.text == said
     assert ada.clips != bob.clips
     assert ada.content_key == content_key(ada.spec, process.host.engine.engine_class)
-    bob_first = requests[swapped.segments.all()[0].pk]
-    assert isinstance(bob_first, RenderRequest)
-    assert [one.text for one in bob_first.spec.references] == ["Other."]
+    assert texts(request_of(requests, swapped.segments.all()[0])) == ["Other."]
 
 
-@pytest.mark.django_db(transaction=True)
 def test_another_speakers_voice_is_no_part_of_a_takes_name(
-    process: MiniatureProcess, voice: Voice
+    process: MiniatureProcess, voice: Voice, other: Voice
 ) -> None:
-    other = other_voice()
-    take(process, Kind.VERSION)
-    process.run_all()
     said = "Only the first one says this."
     alone = submit(voice, text=said)
     together = submit(text=f"{said} <|speaker:1|>And this the other.", voices={0: voice, 1: other})
 
-    requests = build(process, list(Segment.objects.values_list("pk", flat=True)))
+    requests = build(process)
 
-    keys = [
-        request.content_key
-        for job in (alone, together)
-        if isinstance(request := requests[job.segments.all()[0].pk], RenderRequest)
-    ]
-    assert len(keys) == 2
-    assert len(set(keys)) == 1
+    one, two = (request_of(requests, job.segments.all()[0]) for job in (alone, together))
+    assert one.content_key == two.content_key
 
 
-@pytest.mark.django_db(transaction=True)
 def test_speaker_without_a_voice_is_an_error_and_not_spoken_by_another(
     process: MiniatureProcess, segment: Segment
 ) -> None:
@@ -206,46 +189,40 @@ def test_speaker_without_a_voice_is_an_error_and_not_spoken_by_another(
     assert not error.retryable
 
 
-@pytest.mark.django_db(transaction=True)
 def test_queries_do_not_grow_with_the_segments(
     process: MiniatureProcess, ready: Voice, django_assert_num_queries: Any
 ) -> None:
-    submit(ready, sentences=3)
-    ids = list(Segment.objects.values_list("pk", flat=True))
-    submit(ready, sentences=30, first=10)
-    all_ids = list(Segment.objects.values_list("pk", flat=True))
-
-    with django_assert_num_queries(4):
-        few = build(process, ids)
-    with django_assert_num_queries(4):
-        many = build(process, all_ids)
-
-    assert (len(few), len(many)) == (3, 33)
+    for number, all_of_them in ((3, 3), (30, 33)):
+        submit(ready, sentences=number, first=number)
+        ids = list(Segment.objects.values_list("pk", flat=True))
+        with django_assert_num_queries(4):
+            requests = build(process, ids)
+        assert len(requests) == all_of_them
 
 
 ASKED = Sampling(seed=7, temperature=0.8, top_p=0.8, top_k=30, max_frames=99)
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_first_retakes_differ_by_their_seeds_alone(place: int) -> None:
-    assert sampling_of_retake(ASKED, place) == ASKED
+FREEST = Sampling(temperature=1.9, top_p=1.0)
 
 
 @pytest.mark.parametrize(
-    ("place", "temperature", "top_p"),
-    [(3, 0.9, 0.85), (4, 1.0, 0.9), (6, 1.2, 1.0), (8, 1.4, 1.0), (30, 1.4, 1.0)],
+    ("asked", "place", "temperature", "top_p"),
+    [
+        *[(ASKED, place, 0.8, 0.8) for place in range(3)],  # these differ by their seeds alone
+        (ASKED, 3, 0.9, 0.85),
+        (ASKED, 4, 1.0, 0.9),
+        (ASKED, 6, 1.2, 1.0),
+        (ASKED, 8, 1.4, 1.0),
+        (ASKED, 30, 1.4, 1.0),
+        (FREEST, 5, 1.9, 1.0),
+    ],
 )
-def test_later_ones_are_freer_up_to_a_bound(place: int, temperature: float, top_p: float) -> None:
-    free = sampling_of_retake(ASKED, place)
-
-    assert (free.temperature, free.top_p) == (temperature, top_p)
-    assert (free.seed, free.top_k, free.max_frames) == (7, 30, 99)
-
-
-def test_what_was_asked_freer_than_the_bound_stays() -> None:
-    asked = Sampling(temperature=1.9, top_p=1.0)
-
-    assert sampling_of_retake(asked, 5) == asked
+def test_later_retakes_are_freer_up_to_a_bound(
+    asked: Sampling, place: int, temperature: float, top_p: float
+) -> None:
+    expected = replace(asked, temperature=temperature, top_p=top_p)
+    assert sampling_of_retake(asked, place) == expected
 
 
 def test_place_is_found_by_the_seed_whatever_order_the_takes_have() -> None:

@@ -1,19 +1,26 @@
-"""What the engine rendered is settled many at a time, unless somebody waits for it."""
+"""What the engine rendered is settled many at a time; voices that were evicted are forgotten."""
 
 from __future__ import annotations
 
 import threading
 import uuid
-from concurrent.futures import Future
 
+import numpy as np
 import pytest
 
-from synth.contract import RenderSpec
+from synth.contract import Reference
+from tests.workers.conftest import MiniatureProcess
+from tests.workers.pairs import new_voice, submit
 from ttsweb.work import Kind
-from workers.process.held_claims import HeldClaim
-from workers.rendering import rendered as rendered_module
-from workers.rendering.render_request import RenderRequest
-from workers.rendering.rendered import MOST_AT_ONCE, Rendered, RenderedQueue
+from workers.process import held_claims as rendered_module
+from workers.process.held_claims import (
+    MOST_AT_ONCE,
+    HeldClaim,
+    References,
+    RenderedQueue,
+    SpokenVoices,
+)
+from workers.process.pump import forget_evicted
 
 
 @pytest.fixture
@@ -27,9 +34,8 @@ def queue(runs: list[None]) -> RenderedQueue:
     return RenderedQueue(lambda: runs.append(None))
 
 
-def item() -> Rendered:
-    request = RenderRequest(RenderSpec("Ox."), "key", priority=0)
-    return Rendered(HeldClaim(Kind.SEGMENT, 1, uuid.uuid4()), request, Future())
+def item() -> HeldClaim:
+    return HeldClaim(1, uuid.uuid4(), kind=Kind.SEGMENT)
 
 
 def patience(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
@@ -61,7 +67,7 @@ def test_run_that_waits_for_more_is_woken_by_an_urgent_item(
 ) -> None:
     patience(monkeypatch, 3600)
     queue.add(item(), is_urgent=False)
-    taken: list[Rendered] = []
+    taken: list[HeldClaim] = []
     waiting = threading.Thread(target=lambda: taken.extend(queue.take()), daemon=True)
     waiting.start()
 
@@ -111,3 +117,84 @@ def test_stop_waits_until_no_run_goes_on_and_not_for_ever(
     ending.start()
 
     assert queue.wait_idle(30)
+
+
+@pytest.fixture
+def spoken() -> SpokenVoices:
+    return SpokenVoices()
+
+
+@pytest.fixture
+def forgotten() -> list[References]:
+    """The references that the engine was asked to forget."""
+    return []
+
+
+def references(text: str) -> References:
+    return (Reference(text, np.zeros((10, 4), dtype=np.int16)),)
+
+
+def test_only_voices_with_an_evicted_clip_are_forgotten_and_once(
+    spoken: SpokenVoices, forgotten: list[References]
+) -> None:
+    ada = references("Ada")
+    spoken.note(("a1", "a2"), ada)
+    spoken.note(("b1",), references("Bob"))
+
+    for _ in range(2):
+        spoken.forget(["a2", "unknown"], [], forgotten.append)
+
+    assert forgotten == [ada]
+    assert len(spoken) == 1
+
+
+def test_voice_that_is_still_being_spoken_is_forgotten_again_when_its_last_segment_ends(
+    spoken: SpokenVoices, forgotten: list[References]
+) -> None:
+    ada = references("Ada")
+    spoken.note(("a1",), ada)
+    first, second, later = (item() for _ in range(3))
+
+    spoken.forget(["a1"], [first, second], forgotten.append)
+    assert forgotten == [ada]
+    spoken.forget([], [second, later], forgotten.append)
+    assert forgotten == [ada]
+    spoken.forget([], [later], forgotten.append)
+    assert forgotten == [ada, ada]
+    spoken.forget([], [], forgotten.append)
+    assert forgotten == [ada, ada]
+
+
+def test_memory_is_bounded(
+    spoken: SpokenVoices, forgotten: list[References], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rendered_module, "MOST_VOICES", 2)
+    for name in ("a", "b", "a", "c"):
+        spoken.note((name,), references(name))
+
+    spoken.forget(["a", "b", "c"], [], forgotten.append)
+
+    assert [one[0].text for one in forgotten] == ["a", "c"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_engine_lets_go_of_an_evicted_voice_and_of_no_other(process: MiniatureProcess) -> None:
+    # The engine outlives a test: these transcripts make prefixes that it cannot hold already.
+    voice = new_voice("Leaver", ("Evicted soon.", 1.1))
+    other = new_voice("Stayer", ("Held on to.", 1.3))
+    process.encode_all()
+
+    def prefixes() -> int:
+        return int(process.host.engine.describe()["prefix_cache"]["prefixes"])
+
+    before = prefixes()
+    for one in (voice, other):
+        submit(one, text="Ox.")
+    process.render_all()
+    assert prefixes() == before + 2
+
+    forget_evicted(process, [voice.versions.get().clips.get().stored.fingerprint])
+    submit(other, text="Ox two.")  # when it has ended, the engine has heard of what was before
+    process.render_all()
+
+    assert prefixes() == before + 1

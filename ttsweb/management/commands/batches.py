@@ -6,11 +6,11 @@ import sys
 from argparse import Namespace
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from synth.formats import FORMATS
 from ttsweb.client import JOB_FINAL, JOB_WITH_AUDIO, ApiError, Client
-from ttsweb.client.types import Batch, BatchOptions, JobOptions
+from ttsweb.client.types import Batch
 from ttsweb.commands import noun_command as nouns
 from ttsweb.commands.base import StepError
 from ttsweb.commands.remote_command import download_line
@@ -89,14 +89,10 @@ class Command(nouns.NounCommand):
         options: dict[str, Any] = {"on_error": chosen.on_error, "priority": chosen.priority}
         if chosen.webhook is not None:
             options["webhook"] = chosen.webhook
-        defaults = {"format": chosen.format} if chosen.format is not None else {}
+        if chosen.format is not None:
+            options["defaults"] = {"format": chosen.format}
         try:
-            batch = client.batches.submit(
-                chosen.file,
-                voice=chosen.voice,
-                defaults=cast("JobOptions", defaults),
-                **cast("BatchOptions", options),
-            )
+            batch = client.batches.submit(chosen.file, voice=chosen.voice, **options)
         except ApiError as error:
             if error.code == "batch_items_invalid":
                 for found in error.errors:

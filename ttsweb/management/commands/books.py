@@ -70,9 +70,7 @@ class Command(nouns.NounCommand):
                 help="kind of file, made first if it does not exist; default: the audiobook",
             ),
             nouns.argument("--preset", choices=("standard", "acx")),
-            nouns.argument(
-                "--partial", action="store_true", help="use only the chapters that are complete now"
-            ),
+            nouns.switch("--partial", "use only the chapters that are complete now"),
             nouns.OUT,
             nouns.follow("wait until the book has ended"),
             nouns.ID,

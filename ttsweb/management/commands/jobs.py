@@ -34,7 +34,7 @@ class Command(nouns.NounCommand):
         "show": nouns.action(
             "show a job",
             nouns.ID,
-            nouns.argument("--segments", action="store_true", help="also show all its segments"),
+            nouns.switch("--segments", "also show all its segments"),
         ),
         "cancel": nouns.each("cancel jobs"),
         "retry": nouns.each("queue failed and cancelled segments again"),

@@ -12,7 +12,7 @@ from synth.formats import BOOK_FORMATS, FORMATS
 from ttsweb.client import JOB_FINAL, JOB_WITH_AUDIO, ApiError, Client, Job
 from ttsweb.client.book_types import Book
 from ttsweb.client.http import WAIT_RETRIES
-from ttsweb.commands.base import StepError, UsageError
+from ttsweb.commands.base import JSON, StepError, UsageError, add_all, argument, switch
 from ttsweb.commands.job_arguments import (
     add_casting_arguments,
     add_job_arguments,
@@ -50,7 +50,7 @@ class Command(RemoteCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument(
+        files = argument(
             "files",
             nargs="*",
             type=Path,
@@ -58,26 +58,20 @@ class Command(RemoteCommand):
             help="text files (.txt or .md, in UTF-8), books (.epub, .docx, .html, .pdf), or a "
             "folder of books",
         )
-        parser.add_argument(
-            "--book",
-            action="store_true",
-            help="treat a text file as a book with chapters; implied if --out ends in .m4b",
-        )
-        parser.add_argument(
+        help_text = "treat a text file as a book with chapters; implied if --out ends in .m4b"
+        out = argument(
             "--out",
             type=Path,
             default=Path(),
             help="folder for the audio, by default the current one; for a book also a file name",
         )
+        add_all(parser, (files, switch("--book", help_text), out))
         add_job_arguments(parser, needs_voice=False)
         add_plan_arguments(parser)
         add_casting_arguments(parser)
         add_batch_arguments(parser)
         parser.set_defaults(format=None)  # what it is unless given: m4b of many books, else wav
-        parser.add_argument(
-            "--follow", action="store_true", help="wait for the end, and write the audio"
-        )
-        parser.add_argument("--json", action="store_true", help="print one JSON object")
+        add_all(parser, (switch("--follow", "wait for the end, and write the audio"), JSON))
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Print the plan of a book, for which no server is needed, or render."""

@@ -14,14 +14,8 @@ from ttsweb.commands.base import UsageError
 from ttsweb.commands.terminal import Progress, one_line
 
 VOICE = nouns.argument("voice", help="name or id")
-SHARED = nouns.argument(
-    "--shared",
-    action="store_true",
-    help="allow every other user of the server to speak with the voice",
-)
-NO_WAIT = nouns.argument(
-    "--no-wait", action="store_true", help="return before the voice is encoded"
-)
+SHARED = nouns.switch("--shared", "allow every other user of the server to speak with the voice")
+NO_WAIT = nouns.switch("--no-wait", "return before the voice is encoded")
 
 
 class Command(nouns.NounCommand):
@@ -145,14 +139,13 @@ class Command(nouns.NounCommand):
         if not sys.stderr.isatty():
             return client.voices.wait_ready(voice["id"])
         progress, started = Progress(sys.stderr), time.monotonic()
+
+        def show(now: Voice) -> None:
+            progress.update(f"{now['status']}, {time.monotonic() - started:.0f} s")
+
         progress.begin("Voice", "waiting for its encoding")
         try:
-            return client.voices.wait_ready(
-                voice["id"],
-                on_update=lambda now: progress.update(
-                    f"{now['status']}, {time.monotonic() - started:.0f} s"
-                ),
-            )
+            return client.voices.wait_ready(voice["id"], on_update=show)
         finally:
             progress.leave()
 

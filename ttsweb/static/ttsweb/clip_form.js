@@ -5,10 +5,11 @@
   const ttsweb = window.ttsweb;
   const { make } = ttsweb;
   const IS_CLIP = /^clips-\d+-audio$/;
+  const POLL_MS = 700;
 
   const settings = () => {
-    const { shortest, longest, bytes } = document.getElementById("tts-clip-limits").dataset;
-    return { shortest: Number(shortest), longest: Number(longest), bytes: Number(bytes) };
+    const { shortest, longest, bytes, transcripts } = document.getElementById("tts-clip-limits").dataset;
+    return { shortest: Number(shortest), longest: Number(longest), bytes: Number(bytes), transcripts };
   };
 
   const inputs = () =>
@@ -96,6 +97,54 @@
     zone.append(button, meter, state);
   };
 
+  /* Return what a transcriber hears in a file, once it has heard it. */
+  const hear = async (url, file) => {
+    const body = new FormData();
+    body.append("audio", file);
+    body.append("language", document.getElementById("id_language")?.value.trim() || "");
+    let row = await ttsweb.ask(url, { method: "POST", body });
+    while (["queued", "transcribing"].includes(row.status)) {
+      await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+      row = await ttsweb.ask(`${url}/${row.id}`);
+    }
+    if (row.status !== "done") throw new Error(row.error_message);
+    return row.text;
+  };
+
+  /* Offer to have the words of a new clip proposed; what somebody has written is never replaced. */
+  const offerProposal = (input) => {
+    const { transcripts } = settings();
+    const words = document.getElementById(input.id.replace(/audio$/, "transcript"));
+    if (!transcripts || !words) return;
+    const button = make("button", { type: "button", class: "tts-button", disabled: true }, "Propose the words");
+    const state = make("span", { class: "tts-quiet", role: "status" }, "once a file is chosen above");
+    words.after(make("div", { class: "tts-propose" }, button, state));
+    input.addEventListener("change", () => {
+      button.disabled = !input.files.length;
+      state.textContent = "";
+    });
+    button.addEventListener("click", async () => {
+      const file = input.files[0];
+      button.disabled = true;
+      state.textContent = "The transcriber listens…";
+      try {
+        const heard = await hear(transcripts, file);
+        if (input.files[0] !== file) return; // another one was chosen meanwhile
+        if (words.value.trim()) {
+          state.textContent = `The transcriber heard: “${heard}”. What you have written stays.`;
+        } else {
+          words.value = heard;
+          words.focus();
+          state.textContent = "This is a proposal: listen to the clip, and correct every word before you save.";
+        }
+      } catch (error) {
+        if (input.files[0] === file) state.textContent = error.message;
+      } finally {
+        button.disabled = !input.files.length;
+      }
+    });
+  };
+
   const setUp = (input) => {
     if (input.dataset.ttsReady) return;
     input.dataset.ttsReady = "yes";
@@ -106,6 +155,7 @@
     const field = input.closest(".field-audio > div") || input.parentElement;
     field.append(zone, box);
     input.addEventListener("change", () => report(input, box));
+    offerProposal(input);
   };
 
   const addRow = () => {

@@ -1,11 +1,12 @@
-/* Play a job's audio while it is rendered. Bare samples are scheduled one piece after the other:
-   unlike an audio element this works in every browser for a file whose length nobody knows yet. */
+/* Play a job's audio while it is rendered. The samples of a WAV file are scheduled one piece after the
+   other: unlike an audio element this works in every browser for a file whose length nobody knows yet. */
 "use strict";
 
 (() => {
   const ttsweb = (window.ttsweb = window.ttsweb || {});
   const LEAD_SECONDS = 0.25; // collected before the sound begins, and again where rendering falls behind
   const RETRY_MS = 2000;
+  const HEAD_BYTES = 44; // of the file; what follows are samples
 
   let context = null;
 
@@ -46,7 +47,7 @@
     };
 
     const read = async () => {
-      const answer = await fetch(`${url}?live=1&format=pcm`, { credentials: "same-origin", signal: stopping.signal });
+      const answer = await fetch(`${url}?live=1&format=wav`, { credentials: "same-origin", signal: stopping.signal });
       if (answer.status === 503) {
         await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
         if (!stopping.signal.aborted) await read();
@@ -56,12 +57,15 @@
       const rate = Number(answer.headers.get("TTS-Sample-Rate"));
       const reader = answer.body.getReader();
       let rest = new Uint8Array(0);
+      let head = HEAD_BYTES;
       for (;;) {
         const { value, done } = await reader.read();
         if (done) break;
-        const bytes = new Uint8Array(rest.length + value.length);
+        const part = value.subarray(Math.min(head, value.length));
+        head -= value.length - part.length;
+        const bytes = new Uint8Array(rest.length + part.length);
         bytes.set(rest);
-        bytes.set(value, rest.length);
+        bytes.set(part, rest.length);
         const whole = bytes.length - (bytes.length % 2);
         rest = bytes.slice(whole);
         if (!whole) continue;

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ttsweb.commands.base import BaseCommand, CommandError, CommandParser
+from ttsweb.commands.base import JSON, BaseCommand, CommandError, argument
 from ttsweb.private_files import users_umask
 
 
@@ -17,14 +17,12 @@ class Command(BaseCommand):
     )
     needs_django = False
 
-    def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("checkpoint_dir", type=Path, metavar="DIR")
-        parser.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments = (argument("checkpoint_dir", type=Path, metavar="DIR"), JSON)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Convert and say what was written; a codec that is refused ends in exit code 1."""
         # Here and not above: listing the commands must not load torch.
-        from synth.engine.codec.fingerprint import convert_codec
+        from synth.engine.codec.codec_file import convert_codec
         from synth.engine.errors import EngineError
 
         try:

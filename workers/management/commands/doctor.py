@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
-
-from ttsweb.commands.base import BaseCommand
+from ttsweb.commands.base import JSON, BaseCommand, switch
 
 
 class Command(BaseCommand):
@@ -13,7 +11,12 @@ class Command(BaseCommand):
         "missing."
     )
     work = "workers.local.doctor:run"
+    arguments = (
+        switch(
+            "--production",
+            "look at what an installation needs that others reach: HTTPS, secrets, passwords of "
+            "services, backups, modes of files; nothing is loaded that a worker needs",
+        ),
+        JSON,
+    )
     requires_system_checks = ()  # what they would stop at is reported here, with the rest
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--json", action="store_true", help="print one JSON object")

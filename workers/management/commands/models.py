@@ -6,16 +6,21 @@ import getpass
 import json
 import logging
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import Any
 
 from ttsweb.commands.base import (
     EXIT_INTERRUPTED,
+    JSON,
     BaseCommand,
     CommandError,
+    CommandParser,
     StepError,
+    add_all,
+    argument,
     reporting_errors,
+    switch,
 )
 from ttsweb.counted import counted
 from ttsweb.private_files import users_umask
@@ -32,49 +37,52 @@ from workers.local.model_source import (
 )
 
 
+def _revision(text: str) -> str:
+    """Accept what can be a git revision; anything else would become part of an address."""
+    if not text or len(text) > 100 or not all(c.isalnum() or c in "._-" for c in text):
+        raise ArgumentTypeError(
+            f"{text!r} is not a revision; use letters, digits and . _ - (at most 100 characters)"
+        )
+    return text
+
+
+WHICH = (
+    argument("model", nargs="?", default=S2_PRO.name, choices=sorted(SOURCES)),
+    argument("--revision", type=_revision, help="commit, branch or tag instead of the default"),
+    argument("--to", type=Path, metavar="DIR", help="folder; default: TTS_DATA_DIR/models/NAME"),
+)
+DECLARED_BY = argument(
+    "--declared-by",
+    default="",
+    help="name of the person who declares the use; default: the user's name",
+)
+DECLARING = (
+    ("--yes-i-accept-the-research-licence", "research",
+     "use the model only for research or non-commercial purposes"),
+    ("--yes-i-have-a-written-licence", "written-licence",
+     "have a written licence from the publisher"),
+)  # fmt: skip
+
+
 class Command(BaseCommand):
     help = "Download published weights (pull), or list the installed models (ls)."
     requires_system_checks = ()
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
+    def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, metavar="pull|ls")
         get = actions.add_parser(
             "pull",
-            help=(
-                "download a model's weights; an interrupted download is resumed, and digests are "
-                "checked"
-            ),
+            help="download a model's weights; an interrupted download is resumed, and digests are "
+            "checked",
         )
-        get.add_argument("model", nargs="?", default=S2_PRO.name, choices=sorted(SOURCES))
-        get.add_argument(
-            "--revision", type=_revision, help="commit, branch or tag instead of the default"
-        )
-        get.add_argument(
-            "--to", type=Path, metavar="DIR", help="folder; default: TTS_DATA_DIR/models/NAME"
-        )
+        add_all(get, WHICH)
         use = get.add_mutually_exclusive_group()
-        use.add_argument(
-            "--yes-i-accept-the-research-licence",
-            dest="use",
-            action="store_const",
-            const="research",
-            help="declare that you use the model only for research or non-commercial purposes",
-        )
-        use.add_argument(
-            "--yes-i-have-a-written-licence",
-            dest="use",
-            action="store_const",
-            const="written-licence",
-            help="declare that you have a written licence from the publisher",
-        )
-        get.add_argument(
-            "--declared-by",
-            default="",
-            help="name of the person who declares the use; default: the user's name",
-        )
-        get.add_argument("--json", action="store_true", help="print one JSON object")
+        for flag, const, purpose in DECLARING:
+            help_text = f"declare that you {purpose}"
+            use.add_argument(flag, dest="use", action="store_const", const=const, help=help_text)
+        add_all(get, (DECLARED_BY, JSON))
         ls = actions.add_parser("ls", help="list the installed models")
-        ls.add_argument("--json", action="store_true", help="print one JSON list")
+        add_all(ls, (switch("--json", "print one JSON list"),))
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Do what was asked for; Ctrl-C leaves what was downloaded, and the next pull goes on."""
@@ -121,8 +129,7 @@ class Command(BaseCommand):
             return
         self.stdout.write(
             f"{source.title} at {listing.revision[:12]} is complete in {folder}: "
-            f"{counted(len(listing.files), 'file')}, {size / 1000000000.0:.2f} GB, digests "
-            "checked."
+            f"{counted(len(listing.files), 'file')}, {size / 1e9:.2f} GB, digests checked."
         )
         self.stdout.write(f"Next: TTS_CHECKPOINT={folder} ./tts doctor")
 
@@ -169,14 +176,5 @@ class Command(BaseCommand):
 
     def _tell(self, line: str) -> None:
         """Write what is no result; it is no error either, so it is not shown in red."""
-        self.stderr.write(line, lambda text: text)
+        self.stderr.write(line, str)
         self.stderr.flush()
-
-
-def _revision(text: str) -> str:
-    """Accept what can be a git revision; anything else would become part of an address."""
-    if not text or len(text) > 100 or not all(c.isalnum() or c in "._-" for c in text):
-        raise ArgumentTypeError(
-            f"{text!r} is not a revision; use letters, digits and . _ - (at most 100 characters)"
-        )
-    return text

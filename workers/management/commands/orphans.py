@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
-
-from ttsweb.commands.base import BaseCommand
+from ttsweb.commands.base import JSON, BaseCommand, switch
 
 
 class Command(BaseCommand):
@@ -13,8 +11,5 @@ class Command(BaseCommand):
         "older than TTS_ORPHAN_HOURS. Workers remove such objects by themselves unless "
         "TTS_ORPHAN_HOURS is 0."
     )
+    arguments = (switch("--delete", "remove these objects"), JSON)
     work = "workers.orphans:run"
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--delete", action="store_true", help="remove these objects")
-        parser.add_argument("--json", action="store_true", help="print one JSON object")

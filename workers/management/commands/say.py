@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
 from synth.formats import FORMATS
-from ttsweb.commands.base import BaseCommand
+from ttsweb.commands.base import JSON, BaseCommand, argument
 from ttsweb.commands.remote_command import RemoteSay
 
 
@@ -18,17 +17,18 @@ class Command(BaseCommand):
     )
     work = "workers.local.speak:run"
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("text", help="text to speak; - reads it from standard input")
-        parser.add_argument("--voice", required=True, help="name or id of a voice")
-        parser.add_argument("-o", "--output", type=Path, required=True, help="file to write")
-        parser.add_argument(
+    arguments = (
+        argument("text", help="text to speak; - reads it from standard input"),
+        argument("--voice", required=True, help="name or id of a voice"),
+        argument("-o", "--output", type=Path, required=True, help="file to write"),
+        argument(
             "--format",
             choices=tuple(FORMATS),
             help="audio format, if the file's name does not end in one",
-        )
-        parser.add_argument("--seed", type=int, default=0, help="another seed gives another take")
-        parser.add_argument("--json", action="store_true", help="print one JSON object")
+        ),
+        argument("--seed", type=int, default=0, help="another seed gives another take"),
+        JSON,
+    )
 
     def execute(self, *args: Any, **options: Any) -> None:
         """Leave Django alone where a server does the work."""

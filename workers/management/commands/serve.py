@@ -25,8 +25,31 @@ class Command(BaseCommand):
             "--no-worker", action="store_false", dest="worker", help="start no worker"
         )
         parser.add_argument(
+            "--wyoming",
+            type=address,
+            metavar="[HOST:]PORT",
+            help="serve the Wyoming protocol too, for Home Assistant, usually on port 10200",
+        )
+        parser.add_argument(
+            "--wyoming-user",
+            metavar="NAME",
+            help="account whose voices and jobs Wyoming's clients use; default: the only one",
+        )
+        parser.add_argument(
             "--json", action="store_true", help="print one JSON object when the site is ready"
         )
+
+
+def address(text: str) -> tuple[str, int]:
+    """Return a host, empty for that of the site, and a port.
+
+    Raises:
+        ArgumentTypeError: there is no port.
+    """
+    host, _, number = text.rpartition(":")
+    if (found := port(number)) == AUTO:
+        raise ArgumentTypeError(f"{text!r} names no port, which the clients have to know")
+    return host.removeprefix("[").removesuffix("]"), found
 
 
 def port(text: str) -> int:

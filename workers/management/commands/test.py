@@ -20,7 +20,7 @@ SETTINGS = "--ds=tests.settings"
 # A file's tests stay in one process, which its fixtures are made for.
 PROCESSES = ("--numprocesses=auto", "--maxprocesses=8", "--dist=loadfile")
 # What a run leaves to `--all`: long tests, and those that need more than Python.
-LEFT_TO_ALL = ("thorough", "redis", "postgres", "browser")
+LEFT_TO_ALL = ("thorough", "redis", "postgres", "browser", "clients", "node_clients")
 SELECTION = ("-m", f"not ({' or '.join(LEFT_TO_ALL)})")
 _OWN_PROCESSES = ("-n", "--numprocesses", "--pdb", "--trace", "--co", "-h", "--version", "-V")
 
@@ -60,17 +60,14 @@ def run_pytest(arguments: Sequence[str]) -> None:
     own = [SETTINGS]
     if "--all" in arguments:
         os.environ.setdefault("TTS_TEST_EXAMPLES", "3")  # generated requests of an operation
-    if not _names_tests(given):
+    # Tests are named by files, or by `-k` and `-m`, which come with a word.
+    is_named = any(
+        one[:1] != "-" and before not in ("-n", "--numprocesses")
+        for before, one in itertools.pairwise(["", *given])
+    )
+    if not is_named:
         if not any(one.startswith(_OWN_PROCESSES) for one in given):
             own += PROCESSES
         if "--all" not in arguments:
             own += SELECTION
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *own, *given])
-
-
-def _names_tests(arguments: Sequence[str]) -> bool:
-    """Say whether tests are chosen, by files or by `-k` and `-m`, which come with a word."""
-    return any(
-        one[:1] != "-" and before not in ("-n", "--numprocesses")
-        for before, one in itertools.pairwise(["", *arguments])
-    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -28,6 +30,7 @@ from lab.training.evaluation.measure import (
     median_pitch,
     one_word_changed,
 )
+from lab.training.evaluation.report import encode_png, write_spectrograms
 from lab.training.evaluation.speaking import Speaker, Spoken, Wave
 from lab.training.texts import read_corpus
 
@@ -56,8 +59,7 @@ class Parrot:
 
 def figures_of(parrot: Parrot) -> Figures:
     """Return the figures over eight sentences and two voices."""
-    speaker = cast("Speaker", parrot)
-    sentences = evaluation_sentences()[:8]
+    speaker, sentences = cast("Speaker", parrot), evaluation_sentences()[:8]
     return Evaluation(speaker, MEASURED, sentences, lambda line: None).run()
 
 
@@ -114,9 +116,7 @@ def test_costs_are_those_of_the_plain_algorithm() -> None:
     rng = np.random.default_rng(0)
     said = rng.normal(size=(13, 4))
     candidates = [rng.normal(size=(length, 4)) for length in (5, 13, 20)]
-
     found = distances(said, candidates)
-
     assert found == pytest.approx([plain_cost(said, candidate) for candidate in candidates])
     said, other = rng.normal(size=(2, 20, 6))  # a slower copy is nearer than another sequence
     costs = distances(said, [other, np.repeat(said, 2, axis=0)])
@@ -173,3 +173,25 @@ def test_candidates_differ_from_the_first_in_exactly_one_word_of_the_same_length
             changed = [(old, new) for old, new in pairs if old != new]
             assert len(changed) == 1
             assert len(changed[0][0]) == len(changed[0][1])
+
+
+def test_pixels_come_back_from_the_file() -> None:
+    pixels = np.arange(35, dtype=np.uint8).reshape(5, 7)
+
+    png = encode_png(pixels)
+
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    assert struct.unpack(">II", png[16:24]) == (7, 5)
+    start = png.index(b"IDAT") + 4
+    (size,) = struct.unpack(">I", png[start - 8 : start - 4])
+    lines = np.frombuffer(zlib.decompress(png[start : start + size]), np.uint8).reshape(5, 8)
+    assert (lines[:, 1:] == pixels).all()
+    assert struct.unpack(">I", png[start + size : start + size + 4])[0] == zlib.crc32(
+        png[start - 4 : start + size]
+    )
+
+
+def test_a_tone_is_a_dark_line_in_a_light_picture(tmp_path: Path) -> None:
+    tone = 0.3 * np.sin(2 * np.pi * 1000 * np.arange(44100) / 44100)
+    write_spectrograms(tmp_path / "out" / "s.png", [[tone, tone], [tone, tone]])
+    assert (tmp_path / "out" / "s.png").stat().st_size > 200

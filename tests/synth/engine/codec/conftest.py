@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import Array
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lab.golden.case import GoldenFolder
 from synth.engine.codec.codec_file import expected_shapes
 from synth.engine.codec.config import CodecConfig, TransformerConfig
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.load import load_decoder, load_encoder
-from synth.engine.codec.streams import Work
+from synth.engine.codec.streams import CodecStream, StreamGraphs, Work, decode_streams
 from synth.engine.native.library import ConvolutionC, Library
 
 State = dict[str, Tensor]
 WriteCodec = Callable[..., Path]
+Module = TypeVar("Module", bound=nn.Module)
+EXACT = 1e-4  # the audio's range is 2
 
 
 def make_config(**changes: object) -> CodecConfig:
@@ -54,6 +57,66 @@ def random_state(config: CodecConfig, seed: int = 0) -> State:
     }
 
 
+def randomised(module: Module, seed: int, spread: float) -> Module:
+    """Return the module with random weights, as blocks are built without any."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * spread)
+    return module.requires_grad_(False)
+
+
+def random_codes(config: CodecConfig, frames: int, seed: int = 0) -> Tensor:
+    """Return codes [K, frames] within the residual codebooks."""
+    generator = torch.Generator().manual_seed(seed)
+    size = (config.num_codebooks, frames)
+    return torch.randint(0, config.residual_codebook_size, size, generator=generator)
+
+
+def golden_codes(frames: int, seed: int = 0) -> Tensor:
+    """Return codes [10, frames] that the golden codec knows."""
+    return torch.randint(0, 128, (10, frames), generator=torch.Generator().manual_seed(seed))
+
+
+def whole(decoder: CodecDecoder, codes: Tensor) -> Tensor:
+    return decoder.decode([codes], max_batch_frames=max(1, codes.shape[1]))[0]
+
+
+def decode_rounds(
+    decoder: CodecDecoder,
+    codes: Sequence[Tensor],
+    rounds: Sequence[Sequence[int]],
+    graphs: StreamGraphs | None = None,
+    *,
+    before_each: Callable[[], None] = lambda: None,
+) -> tuple[list[Tensor], list[CodecStream]]:
+    """Return each stream's audio, in rounds of one chunk of each, and the streams."""
+    streams = [CodecStream(decoder) for _ in codes]
+    parts: list[list[Tensor]] = [[] for _ in codes]
+    for lengths in rounds:
+        before_each()
+        starts = [stream.num_frames for stream in streams]
+        chunks = [
+            matrix[:, start : start + length]
+            for matrix, start, length in zip(codes, starts, lengths, strict=True)
+        ]
+        for part, wave in zip(parts, decode_streams(streams, chunks, graphs=graphs), strict=True):
+            part.append(wave)
+    return [torch.cat(part) for part in parts], streams
+
+
+def check_streams(
+    found: Sequence[Tensor],
+    streams: Sequence[CodecStream],
+    codes: Sequence[Tensor],
+    atol: float = EXACT,
+) -> None:
+    """Compare what streams gave with one pass over the frames that they took."""
+    for audio, stream, matrix in zip(found, streams, codes, strict=True):
+        expected = whole(stream.decoder, matrix[:, : stream.num_frames])
+        torch.testing.assert_close(audio, expected, atol=atol, rtol=0)
+
+
 @contextmanager
 def watched_passes(decoder: CodecDecoder) -> Iterator[list[tuple[int, int]]]:
     """Note for each pass through a decoder how many matrices and how many frames go with it."""
@@ -81,28 +144,25 @@ def keep_eager(work: Work) -> Work:
     return work
 
 
-@pytest.fixture
-def encoder(checkpoint: Path) -> CodecEncoder:
-    """Return the small codec's encoding half."""
-    return load_encoder(checkpoint, "cpu")
+@pytest.fixture(scope="session")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> CodecEncoder:
+    folder = tmp_path_factory.mktemp("small-codec")
+    torch.save(random_state(make_config()), folder / "codec.pth")
+    return load_encoder(folder, "cpu")
 
 
 @pytest.fixture
 def config() -> CodecConfig:
-    """Return the sizes of a small codec."""
     return make_config()
 
 
 @pytest.fixture
 def state(config: CodecConfig) -> State:
-    """Return the weights of a small codec, as a codec file names them."""
     return random_state(config)
 
 
 @pytest.fixture
 def write_codec(tmp_path: Path) -> WriteCodec:
-    """Return a function that writes an object as codec.pth into a fresh folder."""
-
     def write(content: object, folder: str = "checkpoint") -> Path:
         checkpoint = tmp_path / folder
         checkpoint.mkdir(exist_ok=True)
@@ -114,19 +174,16 @@ def write_codec(tmp_path: Path) -> WriteCodec:
 
 @pytest.fixture
 def checkpoint(write_codec: WriteCodec, state: State) -> Path:
-    """Return a folder that holds the small codec."""
     return write_codec(state)
 
 
 @pytest.fixture(scope="session")
 def golden_checkpoint(golden: GoldenFolder) -> Path:
-    """Return the golden checkpoint's folder, which is only to be read."""
     return golden.checkpoint
 
 
 @pytest.fixture(scope="session")
 def golden_encoder(golden: GoldenFolder) -> CodecEncoder:
-    """Return the golden checkpoint's encoding half."""
     return load_encoder(golden.checkpoint, "cpu")
 
 

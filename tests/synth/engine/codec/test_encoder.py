@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from synth.engine.codec import layers, resample
 from synth.engine.codec.halves import PIECE_FRAMES, CodecEncoder, encode_reference
 from synth.engine.codec.load import load_encoder
-from synth.engine.codec.resample import ResamplerChoice, SincFilter
+from synth.engine.codec.resample import ResamplerChoice
 from synth.engine.errors import ReferenceAudioError
 from tests.synth.engine.codec.conftest import make_config, random_state
 
@@ -28,39 +29,29 @@ def noise(num_samples: int, seed: int = 3) -> Tensor:
     return torch.randn(num_samples, generator=generator) * 0.3 * swell
 
 
+def test_one_frame_for_each_hop_begun(encoder: CodecEncoder) -> None:
+    for samples, frames in [(1, 1), (2047, 1), (2048, 1), (2049, 2), (9000, 5)]:
+        codes = encoder.encode(noise(samples))
+        assert codes.shape == (4, frames) and codes.dtype is torch.int64
+        assert int(codes.min()) >= 0 and int(codes[0].max()) < 50 and int(codes[1:].max()) < 30
+        assert encoder.encode(torch.zeros(samples)).shape == (4, frames)  # silence too
+
+
 @pytest.mark.parametrize(
-    ("samples", "frames"), [(1, 1), (2047, 1), (2048, 1), (2049, 2), (9000, 5)]
+    "pieces", [(7, 64, 149), pytest.param((1, 2, 150), marks=pytest.mark.thorough)]
 )
-def test_one_frame_for_each_hop_begun(encoder: CodecEncoder, samples: int, frames: int) -> None:
-    (codes,) = encoder.encode([noise(samples)])
-    assert codes.shape == (4, frames)
-    assert codes.dtype is torch.int64
-    assert int(codes.min()) >= 0 and int(codes[0].max()) < 50 and int(codes[1:].max()) < 30
-    assert encoder.encode([torch.zeros(samples)])[0].shape == (4, frames)  # silence too
-
-
-@pytest.mark.parametrize("limit", [1, 3, 10, 100])
-def test_a_batch_of_different_lengths_gives_the_codes_of_single_runs(
-    golden_encoder: CodecEncoder, limit: int
-) -> None:
-    waveforms = [noise(n, seed=n) for n in (9000, 2048, 700, 30000, 9001)]
-    batch = golden_encoder.encode(waveforms, max_batch_frames=limit)
-    for waveform, codes in zip(waveforms, batch, strict=True):
-        assert torch.equal(codes, golden_encoder.encode([waveform])[0])
-
-
-@pytest.mark.parametrize("piece", [1, 2, 7, 64, 149])
-def test_a_clip_in_pieces_gives_the_codes_of_one_pass(
-    golden_encoder: CodecEncoder, piece: int
+def test_a_clip_in_pieces_and_a_prefix_of_whole_frames_give_the_codes_of_one_pass(
+    golden_encoder: CodecEncoder, pieces: tuple[int, ...]
 ) -> None:
     # Longer than the windows, 512 latents or 128 frames, so that keys fall out of both.
     waveform = noise(150 * 2048 - 700)
-    (whole,) = golden_encoder.encode([waveform], max_batch_frames=150)
-
-    (pieces,) = golden_encoder.encode([waveform], max_batch_frames=piece)
-
+    with torch.inference_mode():  # without a past: whole modules
+        samples = F.pad(waveform, (0, 700))[None, None]
+        whole = golden_encoder.quantizer(golden_encoder.encoder(samples))[0]
     assert len(set(whole[0].tolist())) > 20
-    assert torch.equal(pieces, whole)
+    for piece in pieces:
+        assert torch.equal(golden_encoder.encode(waveform, piece_frames=piece), whole)
+    assert torch.equal(golden_encoder.encode(waveform[: 17 * 2048]), whole[:, :17])
 
 
 def test_what_goes_through_at_once_does_not_grow_with_the_clip(
@@ -75,7 +66,7 @@ def test_what_goes_through_at_once_does_not_grow_with_the_clip(
 
         with monkeypatch.context() as patch:
             patch.setattr(layers, "_convolve", note)
-            golden_encoder.encode([noise(frames * 2048)])
+            golden_encoder.encode(noise(frames * 2048))
         return max(sizes)
 
     convolve: Any = layers._convolve
@@ -85,49 +76,24 @@ def test_what_goes_through_at_once_does_not_grow_with_the_clip(
     assert widest(3 * PIECE_FRAMES) < 1.02 * piece  # with what the columns before left
 
 
-def test_a_prefix_of_whole_frames_gives_the_prefix_of_the_codes(
-    golden_encoder: CodecEncoder,
-) -> None:
-    waveform = noise(40 * 2048)
-    whole, part = golden_encoder.encode([waveform, waveform[: 17 * 2048]])
-    assert torch.equal(whole[:, :17], part)
-    assert golden_encoder.encode([]) == []
-    with pytest.raises(ValueError, match="at least 1"):
-        golden_encoder.encode([noise(100)], max_batch_frames=0)
-
-
-@pytest.mark.parametrize(
-    ("waveform", "words"),
-    [
-        (torch.zeros(0), "no samples"),
-        (torch.tensor([0.0, torch.nan]), "not finite"),
-        (torch.tensor([0.0, torch.inf]), "not finite"),
-        (torch.zeros(2, 100), "one axis"),
-        (torch.zeros(100, dtype=torch.int16), "one axis of floats"),
-    ],
-)
-def test_a_waveform_that_is_none_is_refused(
-    encoder: CodecEncoder, waveform: Tensor, words: str
-) -> None:
-    with pytest.raises(ReferenceAudioError, match=words):
-        encoder.encode([noise(100), waveform])
+def test_a_sample_that_a_filter_made_infinite_is_refused(encoder: CodecEncoder) -> None:
+    with pytest.raises(ReferenceAudioError, match="not finite"):
+        encode_reference(encoder, np.full((2, 100), 3e38, np.float32), 44100, BUILTIN)
 
 
 def test_bfloat16_encodes_and_changes_some_codes(golden_checkpoint: Path) -> None:
     waveform = noise(40 * 2048)
-    full = load_encoder(golden_checkpoint, "cpu").encode([waveform])[0]
-
-    half = load_encoder(golden_checkpoint, "cpu", "bfloat16").encode([waveform])[0]
-
+    full, half = (
+        load_encoder(golden_checkpoint, "cpu", precision).encode(waveform)
+        for precision in ("float32", "bfloat16")
+    )
     assert half.shape == full.shape
     assert 0 < (half != full).float().mean() < 1
 
 
 def test_encoding_leaves_no_gradient_and_no_change(encoder: CodecEncoder) -> None:
     before = {name: value.clone() for name, value in encoder.state_dict().items()}
-
-    encoder.encode([noise(4000)])
-
+    encoder.encode(noise(4000))
     assert not any(parameter.requires_grad for parameter in encoder.parameters())
     after = encoder.state_dict()
     assert all(torch.equal(value, after[name]) for name, value in before.items())
@@ -142,10 +108,7 @@ def test_a_wide_transformer_and_other_strides_work(write_codec: Callable[..., Pa
         encoder_dim=8,
     )
     other = load_encoder(write_codec(random_state(config)), "cpu")
-
-    (codes,) = other.encode([noise(33)])
-
-    assert codes.shape == (4, math.ceil(33 / 16))
+    assert other.encode(noise(33)).shape == (4, math.ceil(33 / 16))
 
 
 BUILTIN = ResamplerChoice.BUILTIN
@@ -163,21 +126,18 @@ def test_codes_cover_the_clip_at_the_codecs_rate(
     encoder: CodecEncoder, rate: int, samples: int, resampled: int
 ) -> None:
     codes = encode_reference(encoder, clip(samples), rate, BUILTIN)
-    assert codes.shape == (4, 3)
-    assert codes.dtype == np.int16
+    assert codes.shape == (4, 3) and codes.dtype == np.int16
     wave, name = resample.resample_waveform(torch.from_numpy(clip(samples)), rate, 44100, BUILTIN)
     assert (len(wave), name) == (resampled, "builtin")
 
 
 def test_channels_are_averaged(golden_encoder: CodecEncoder) -> None:
     stereo = clip(2, 9000)
-
-    found = encode_reference(golden_encoder, stereo, 48000, BUILTIN)
-
-    expected = encode_reference(golden_encoder, stereo.mean(0), 48000, BUILTIN)
-    assert np.array_equal(found, expected)
-    first = encode_reference(golden_encoder, stereo[0], 48000, BUILTIN)
-    assert not np.array_equal(found, first)
+    found, mean, first = (
+        encode_reference(golden_encoder, wave, 48000, BUILTIN)
+        for wave in (stereo, stereo.mean(0), stereo[0])
+    )
+    assert np.array_equal(found, mean) and not np.array_equal(found, first)
 
 
 def test_tensors_arrays_and_double_precision_are_the_same_clip(encoder: CodecEncoder) -> None:
@@ -219,24 +179,3 @@ def test_the_callers_array_is_not_changed_and_may_be_read_only(
     wave.flags.writeable = False
     encode_reference(encoder, wave, 44100, BUILTIN)
     assert not recwarn.list
-
-
-def test_the_filter_between_two_rates_is_made_for_the_first_clip_alone(
-    encoder: CodecEncoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[tuple[int, int]] = []
-
-    class Counted(SincFilter):
-        def __init__(self, rate_in: int, rate_out: int, device: torch.device) -> None:
-            made.append((rate_in, rate_out))
-            super().__init__(rate_in, rate_out, device)
-
-    monkeypatch.setattr(resample, "SincFilter", Counted)
-    resample.resampling_filter.cache_clear()
-
-    for seconds in (1, 3, 2):
-        codes = encode_reference(encoder, clip(48_000 * seconds), 48_000, BUILTIN)
-        assert codes.shape[1] == math.ceil(44_100 * seconds / 2048)
-
-    assert made == [(48_000, 44_100)]
-    resample.resampling_filter.cache_clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from ctypes import Array
 from dataclasses import replace
 from itertools import cycle, islice
@@ -12,43 +12,33 @@ import pytest
 import torch
 from torch import Tensor
 
+from synth.engine.codec.chunks import StateLayout, StreamState, join
 from synth.engine.codec.config import CodecConfig
 from synth.engine.codec.halves import CodecDecoder
+from synth.engine.codec.layers import CausalConv1d, CausalConvTranspose1d
 from synth.engine.codec.load import load_decoder
 from synth.engine.codec.streams import ChunkSchedule, CodecStream, decode_streams
 from synth.engine.errors import InvalidSpecError
 from synth.engine.native.library import ConvolutionC, Library
-from tests.synth.engine.codec.conftest import make_config, watched_passes
-
-EXACT = 1e-4  # the audio's range is 2
-
-
-def random_codes(config: CodecConfig, frames: int, seed: int = 0) -> Tensor:
-    """Return codes [K, frames] within the residual codebooks."""
-    generator = torch.Generator().manual_seed(seed)
-    size = (config.num_codebooks, frames)
-    return torch.randint(0, config.residual_codebook_size, size, generator=generator)
-
-
-def cut(codes: Tensor, sizes: Sequence[int]) -> Iterator[Tensor]:
-    """Yield chunks of these sizes, again from the first when they are used up."""
-    start = 0
-    for size in cycle(sizes):
-        if start >= codes.shape[1]:
-            return
-        yield codes[:, start : start + size]
-        start += size
+from tests.synth.engine.codec.conftest import (
+    EXACT,
+    check_streams,
+    decode_rounds,
+    make_config,
+    random_codes,
+    watched_passes,
+    whole,
+)
 
 
 def streamed(decoder: CodecDecoder, codes: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Return the audio of one stream decoded in chunks of these sizes."""
-    stream = CodecStream(decoder)
-    return torch.cat([stream.decode(chunk) for chunk in cut(codes, sizes)])
-
-
-def whole(decoder: CodecDecoder, codes: Tensor) -> Tensor:
-    """Return the audio of one pass over all frames."""
-    return decoder.decode([codes], max_batch_frames=codes.shape[1])[0]
+    """Return the audio of one stream in chunks of these sizes, again from the first at the end."""
+    stream, parts = CodecStream(decoder), []
+    for size in cycle(sizes):
+        if stream.num_frames == codes.shape[1]:
+            break
+        parts.append(stream.decode(codes[:, stream.num_frames :][:, :size]))
+    return torch.cat(parts)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +55,11 @@ def small() -> CodecDecoder:
 
 
 @pytest.mark.parametrize(
-    "sizes", [[1], [3], [7], [64], [200], [4, 8, 16, 32], [1, 130, 2, 40], [300, 1]]
+    "sizes",
+    [
+        *([3], [64], [4, 8, 16, 32], [1, 130, 2, 40], [300, 1]),
+        *(pytest.param(sizes, marks=pytest.mark.thorough) for sizes in ([1], [7], [200])),
+    ],
 )
 def test_chunks_of_any_sizes_give_the_audio_of_the_whole(
     golden_decoder: CodecDecoder, sizes: list[int]
@@ -73,12 +67,9 @@ def test_chunks_of_any_sizes_give_the_audio_of_the_whole(
     codes = random_codes(golden_decoder.config, 301)
     codes[0, 1], codes[4, 2] = 99999, 32767  # above their codebook they mean its last row
     before = codes.clone()
-
     found = streamed(golden_decoder, codes, sizes)
-
-    expected = whole(golden_decoder, codes)
     assert found.dtype is torch.float32
-    torch.testing.assert_close(found, expected, atol=EXACT, rtol=0)
+    torch.testing.assert_close(found, whole(golden_decoder, codes), atol=EXACT, rtol=0)
     assert torch.equal(codes, before)
 
 
@@ -90,11 +81,8 @@ def test_a_stream_far_longer_than_what_it_sees_stays_exact(
     config = small.config.post_module
     assert 0.02 < whole(small, random_codes(small.config, 200)).std() < 0.9  # it is heard
     codes = random_codes(small.config, 2 * config.num_layers * config.window + 176)
-
     found = streamed(small, codes, sizes)
-
-    expected = whole(small, codes)
-    torch.testing.assert_close(found, expected, atol=EXACT / 10, rtol=0)
+    torch.testing.assert_close(found, whole(small, codes), atol=EXACT / 10, rtol=0)
 
 
 def test_the_first_of_a_thousand_frames_still_reaches_the_window(small: CodecDecoder) -> None:
@@ -103,10 +91,8 @@ def test_the_first_of_a_thousand_frames_still_reaches_the_window(small: CodecDec
     codes = random_codes(small.config, window + 40)
     other = codes.clone()
     other[:, 0] = (other[:, 0] + 1) % small.config.residual_codebook_size
-
     reach = 2048 * (window + 20)
     changed = (streamed(small, codes, [9]) - streamed(small, other, [9])).abs()
-
     assert changed[reach:].max() > EXACT
 
 
@@ -118,7 +104,6 @@ def test_the_window_is_the_codecs_own(window: int) -> None:
     for weight in decoder.parameters():
         weight.normal_(std=0.15, generator=generator)
     codes = random_codes(config, 40)
-
     for sizes in ([1], [3, 8]):
         torch.testing.assert_close(
             streamed(decoder, codes, sizes), whole(decoder, codes), atol=EXACT, rtol=0
@@ -132,10 +117,8 @@ def test_bfloat16_streams_as_near_to_float32_as_it_decodes(
     codes = random_codes(golden_decoder.config, 180)
     decoder = load_decoder(golden_checkpoint, "cpu", "bfloat16")
     exact, one_pass = whole(golden_decoder, codes), whole(decoder, codes)
-
     for sizes in ([1], [4, 8, 16, 32], [150]):
         found = streamed(decoder, codes, sizes)
-
         assert found.dtype is torch.float32
         own = (one_pass - exact).square().mean().sqrt()
         assert (found - exact).square().mean().sqrt() < 1.1 * own
@@ -144,33 +127,18 @@ def test_bfloat16_streams_as_near_to_float32_as_it_decodes(
 
 def test_streams_at_different_places_share_a_call(golden_decoder: CodecDecoder) -> None:
     codes = [random_codes(golden_decoder.config, 170, seed) for seed in range(4)]
-    streams = [CodecStream(golden_decoder) for _ in codes]
-    parts: list[list[Tensor]] = [[], [], [], []]
     rounds = [(1, 4, 0, 4), (4, 4, 4, 4), (130, 2, 0, 8), (8, 8, 8, 8), (8, 8, 140, 8)]
-
-    places = [0, 0, 0, 0]
-    for lengths in rounds:
-        ends = [place + length for place, length in zip(places, lengths, strict=True)]
-        chunks = [c[:, a:b] for c, a, b in zip(codes, places, ends, strict=True)]
-        for part, audio in zip(parts, decode_streams(streams, chunks), strict=True):
-            part.append(audio)
-        places = ends
-
-    for matrix, stream, part, place in zip(codes, streams, parts, places, strict=True):
-        assert stream.num_frames == place
-        expected = whole(golden_decoder, matrix[:, :place])
-        torch.testing.assert_close(torch.cat(part), expected, atol=EXACT, rtol=0)
+    found, streams = decode_rounds(golden_decoder, codes, rounds)
+    assert [stream.num_frames for stream in streams] == [151, 26, 152, 32]
+    check_streams(found, streams, codes)
 
 
 def test_frames_in_flight_keep_to_the_bound(golden_decoder: CodecDecoder) -> None:
     codes = [random_codes(golden_decoder.config, length) for length in (9, 9, 9, 9, 30)]
-
     with watched_passes(golden_decoder) as passes:
         decode_streams([CodecStream(golden_decoder) for _ in codes], codes, max_batch_frames=18)
-
     flights = [frames for _, frames in passes]
-    assert sum(flights) == 9 * 4 + 30
-    assert max(flights) <= 18
+    assert sum(flights) == 9 * 4 + 30 and max(flights) <= 18
 
 
 def test_a_call_that_fails_leaves_every_stream_where_it_was(
@@ -204,9 +172,8 @@ def test_a_call_that_fails_leaves_every_stream_where_it_was(
 
     assert [stream.num_frames for stream in streams] == [5, 3]
     second = decode_streams(streams, [codes[:, 5:], codes[:, 3:]])
-    for parts in zip(first, second, strict=True):
-        expected = whole(golden_decoder, codes)
-        torch.testing.assert_close(torch.cat(parts), expected, atol=EXACT, rtol=0)
+    found = [torch.cat(parts) for parts in zip(first, second, strict=True)]
+    check_streams(found, streams, [codes, codes])
 
 
 def test_a_stream_keeps_no_more_than_its_state_and_copies_no_weight(small: CodecDecoder) -> None:
@@ -216,7 +183,6 @@ def test_a_stream_keeps_no_more_than_its_state_and_copies_no_weight(small: Codec
         stream.decode(random_codes(small.config, length))
         kept = [stream._state.rows, stream._state.frames]
         sizes.append(sum(tensor.untyped_storage().nbytes() for tensor in kept))
-
     module = small.config.post_module
     keys_and_values = 2 * module.num_layers * module.num_heads * (module.window - 1) * 64 * 4
     assert sizes[0] == sizes[1] == sizes[2]
@@ -249,11 +215,9 @@ def test_chunks_double_from_the_first_to_the_largest() -> None:
 @pytest.mark.parametrize("num_frames", [0, 1, 4, 5, 12, 100])
 def test_split_covers_every_frame_once_and_only_its_last_chunk_is_cut(num_frames: int) -> None:
     sizes = list(ChunkSchedule().split(num_frames))
-
-    assert sum(sizes) == num_frames
-    whole = list(islice(ChunkSchedule().sizes(), len(sizes)))
-    assert sizes[:-1] == whole[:-1]
-    assert all(0 < size <= limit for size, limit in zip(sizes, whole, strict=True))
+    full = list(islice(ChunkSchedule().sizes(), len(sizes)))
+    assert sum(sizes) == num_frames and sizes[:-1] == full[:-1]
+    assert all(0 < size <= limit for size, limit in zip(sizes, full, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -270,13 +234,54 @@ def test_a_schedule_that_makes_no_sense_is_refused(first: int, largest: int, wor
         ChunkSchedule(first=first, largest=largest)
 
 
-@pytest.mark.parametrize(
-    ("first", "largest", "sizes"),
-    [(1, 32, (1, 2, 4, 8, 16, 32)), (3, 10, (3, 6, 10)), (4, 4, (4,)), (2, 5, (2, 4, 5))],
-)
-def test_distinct_sizes_are_those_that_chunks_have(
-    first: int, largest: int, sizes: tuple[int, ...]
-) -> None:
-    schedule = ChunkSchedule(first=first, largest=largest)
+@pytest.mark.parametrize("sizes", [(1, 2, 4, 8, 16, 32), (3, 6, 10), (4,), (2, 4, 5)])
+def test_distinct_sizes_are_those_that_chunks_have(sizes: tuple[int, ...]) -> None:
+    schedule = ChunkSchedule(first=sizes[0], largest=sizes[-1])
     assert schedule.distinct_sizes() == sizes
-    assert set(schedule.split(sum(sizes) + 3 * largest)) == set(sizes)
+    assert set(schedule.split(sum(sizes) + 3 * sizes[-1])) == set(sizes)
+
+
+def test_every_number_of_a_row_is_one_modules() -> None:
+    modules = [
+        CausalConv1d(3, 5, 7),
+        CausalConv1d(4, 4, 1),
+        CausalConvTranspose1d(2, 2, 8, stride=4),
+    ]
+    layout = StateLayout(modules)
+    rows = torch.arange(2.0 * layout.size).view(2, -1)
+
+    views = layout.views(rows)
+
+    assert [tuple(view.shape) for (view,) in views.values()] == [(2, 3, 6), (2, 2, 1)]
+    assert set(views) == {modules[0], modules[2]}  # a kernel of 1 looks back on nothing
+    seen = torch.cat([view.flatten(1) for (view,) in views.values()], dim=1)
+    assert torch.equal(seen.sort().values, rows)
+    views[modules[0]][0].zero_()
+    assert rows[:, :18].eq(0).all() and rows[:, 18:].ne(0).all()
+
+
+def test_a_decoders_row_holds_what_its_layers_look_back_on(config: CodecConfig) -> None:
+    decoder = CodecDecoder(config)
+    module = config.post_module
+    keys_and_values = 2 * module.num_layers * module.num_heads * (module.window - 1) * 64
+    units = sum(6 * (1 + 3 + 9) * config.decoder_dim // 2**block for block in range(1, 5))
+    ends = 6 * config.latent_dim + 6 * config.decoder_dim // 2**4  # first and last convolution
+    transposed = sum(config.decoder_dim // 2**block for block in range(4))
+    mixing = 6 * config.latent_dim * len(config.upsample_factors)
+    size = keys_and_values + units + ends + transposed + mixing
+    assert decoder.layout.size == size
+    assert decoder.initial_state().rows.shape == (1, size)
+
+
+def test_states_that_were_joined_and_split_are_those_before_and_copies() -> None:
+    states = [
+        StreamState(torch.randn(1, 7), torch.tensor([count]), (count,)) for count in (3, 0, 9)
+    ]
+    for found, expected in zip(join(states).split(), states, strict=True):
+        assert torch.equal(found.rows, expected.rows) and torch.equal(found.frames, expected.frames)
+        assert found.counts == expected.counts
+    before = states[0].rows.clone()
+    joined = join(states[:1])
+    joined.rows.zero_()
+    joined.frames.zero_()
+    assert torch.equal(states[0].rows, before) and states[0].frames.tolist() == [3]

@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from synth.engine.codec.chunks import MAX_KEPT_POSITIONS
 from synth.engine.codec.halves import CodecDecoder
-from synth.engine.codec.stages import MAX_KEPT_POSITIONS
 from synth.engine.codec.streams import (
     MOST_FRAMES,
     WARM_UP_RUNS,
@@ -25,8 +25,13 @@ from synth.engine.codec.streams import (
     decode_streams,
     graph_bytes,
 )
-from tests.synth.engine.codec.conftest import keep_eager
-from tests.synth.engine.codec.test_stream import EXACT, random_codes, whole
+from tests.synth.engine.codec.conftest import (
+    check_streams,
+    decode_rounds,
+    keep_eager,
+    random_codes,
+    whole,
+)
 
 SIZES = ChunkSchedule(first=1, largest=8).distinct_sizes()
 
@@ -61,25 +66,18 @@ def recording(golden_decoder: CodecDecoder) -> Recording:
     return Recording(golden_decoder)
 
 
-def decode_rounds(
-    decoder: CodecDecoder,
-    codes: Sequence[Tensor],
-    rounds: Sequence[Sequence[int]],
-    recording: Recording | None = None,
-) -> tuple[list[Tensor], list[CodecStream]]:
-    """Return each stream's audio, in rounds of one chunk of each, and the streams."""
-    streams = [CodecStream(decoder) for _ in codes]
-    places, parts = [0] * len(codes), [[torch.empty(0)] for _ in codes]
-    for lengths in rounds:
-        if recording:
-            recording.poison_state()
-        ends = [place + length for place, length in zip(places, lengths, strict=True)]
-        chunks = [c[:, a:b] for c, a, b in zip(codes, places, ends, strict=True)]
-        graphs = recording.graphs if recording else None
-        for part, wave in zip(parts, decode_streams(streams, chunks, graphs=graphs), strict=True):
-            part.append(wave)
-        places = ends
-    return [torch.cat(part) for part in parts], streams
+def replayed(
+    recording: Recording, codes: Sequence[Tensor], rounds: Sequence[Sequence[int]]
+) -> tuple[list[Tensor], list[CodecStream], list[tuple[int, int]]]:
+    recording.replays.clear()
+    found, streams = decode_rounds(
+        recording.graphs.decoder,
+        codes,
+        rounds,
+        recording.graphs,
+        before_each=recording.poison_state,
+    )
+    return found, streams, list(recording.replays)
 
 
 def test_shapes_keep_to_the_most_frames(golden_decoder: CodecDecoder, recording: Recording) -> None:
@@ -97,12 +95,9 @@ def test_a_replay_of_all_its_streams_is_the_eager_pass_to_the_last_bit(
 ) -> None:
     codes = [random_codes(golden_decoder.config, 31, seed) for seed in range(streams)]
     rounds = [[size] * streams for size in (1, 2, 4, 8, 8, 8)]
-    recording.replays.clear()
-
-    found, after = decode_rounds(golden_decoder, codes, rounds, recording)
-
+    found, after, replays = replayed(recording, codes, rounds)
     expected, before = decode_rounds(golden_decoder, codes, rounds)
-    assert recording.replays == [(lengths[0], streams) for lengths in rounds]
+    assert replays == [(lengths[0], streams) for lengths in rounds]
     assert all(torch.equal(*waves) for waves in zip(found, expected, strict=True))
     for ours, theirs in zip(after, before, strict=True):
         assert torch.equal(ours._state.rows, theirs._state.rows)
@@ -115,15 +110,9 @@ def test_streams_at_different_places_share_replays_and_leave_the_rows_that_are_f
 ) -> None:
     codes = [random_codes(golden_decoder.config, 60, seed) for seed in range(3)]
     rounds = [(1, 4, 0), (2, 8, 1), (4, 4, 4), (8, 8, 8), (0, 8, 8), (8, 0, 8)]
-    recording.replays.clear()
-
-    found, streams = decode_rounds(golden_decoder, codes, rounds, recording)
-
-    assert (4, 4) in recording.replays and (8, 2) in recording.replays
-    for audio, matrix, stream in zip(found, codes, streams, strict=True):
-        assert audio.shape == (2048 * stream.num_frames,)
-        expected = whole(golden_decoder, matrix[:, : stream.num_frames])
-        torch.testing.assert_close(audio, expected, atol=EXACT, rtol=0)
+    found, streams, replays = replayed(recording, codes, rounds)
+    assert (4, 4) in replays and (8, 2) in replays
+    check_streams(found, streams, codes)
 
 
 @pytest.mark.parametrize(
@@ -144,13 +133,9 @@ def test_streams_and_frames_go_in_the_recordings_that_take_them(
     replays: list[tuple[int, int]],
 ) -> None:
     codes = [random_codes(golden_decoder.config, length, seed) for seed in range(streams)]
-    recording.replays.clear()
-
-    found, _ = decode_rounds(golden_decoder, codes, [[length] * streams], recording)
-
-    assert recording.replays == replays
-    for audio, matrix in zip(found, codes, strict=True):
-        torch.testing.assert_close(audio, whole(golden_decoder, matrix), atol=EXACT, rtol=0)
+    found, after, seen = replayed(recording, codes, [[length] * streams])
+    assert seen == replays
+    check_streams(found, after, codes)
 
 
 def test_a_stream_longer_than_the_kept_positions_goes_on_eagerly(
@@ -160,20 +145,16 @@ def test_a_stream_longer_than_the_kept_positions_goes_on_eagerly(
     monkeypatch.setattr("synth.engine.codec.streams.MAX_KEPT_POSITIONS", 8)
     monkeypatch.setattr("synth.engine.codec.chunks.MAX_KEPT_POSITIONS", 8)
     codes = [random_codes(golden_decoder.config, 12)]
-    recording.replays.clear()
-
-    (found,), _ = decode_rounds(golden_decoder, codes, [[4], [4], [4]], recording)
-
-    assert recording.replays == [(4, 1), (4, 1)]
-    torch.testing.assert_close(found, whole(golden_decoder, codes[0]), atol=EXACT, rtol=0)
+    found, streams, replays = replayed(recording, codes, [[4], [4], [4]])
+    assert replays == [(4, 1), (4, 1)]
+    check_streams(found, streams, codes)
 
 
 def test_a_replay_that_fails_leaves_every_stream_where_it_was(
     golden_decoder: CodecDecoder, recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    codes = [random_codes(golden_decoder.config, 8)]
-    stream = CodecStream(golden_decoder)
-    (first,) = decode_streams([stream], [codes[0][:, :4]], graphs=recording.graphs)
+    codes, stream = random_codes(golden_decoder.config, 8), CodecStream(golden_decoder)
+    (first,) = decode_streams([stream], [codes[:, :4]], graphs=recording.graphs)
     kept = first.clone()
     recorded = recording.graphs._recorded[4, 1]
     work = recorded.replay
@@ -184,14 +165,13 @@ def test_a_replay_that_fails_leaves_every_stream_where_it_was(
 
     monkeypatch.setattr(recorded, "replay", fail_behind)
     with pytest.raises(torch.OutOfMemoryError):
-        decode_streams([stream], [codes[0][:, 4:]], graphs=recording.graphs)
+        decode_streams([stream], [codes[:, 4:]], graphs=recording.graphs)
     monkeypatch.undo()
 
     assert stream.num_frames == 4
-    (second,) = decode_streams([stream], [codes[0][:, 4:]], graphs=recording.graphs)
+    (second,) = decode_streams([stream], [codes[:, 4:]], graphs=recording.graphs)
     assert torch.equal(first, kept)  # what a caller got does not change with the next replay
-    found = torch.cat([first, second])
-    torch.testing.assert_close(found, whole(golden_decoder, codes[0]), atol=EXACT, rtol=0)
+    check_streams([torch.cat([first, second])], [stream], [codes])
 
 
 def test_shapes_that_find_no_memory_are_left_out_and_the_others_recorded(
@@ -212,9 +192,8 @@ def test_shapes_that_find_no_memory_are_left_out_and_the_others_recorded(
     assert graphs.shapes == [(n, b) for n in (2, 4) for b in (1, 2, 4, 8) if (n, b) not in left_out]
     assert "no memory for a graph of 8 streams by 4 frames" in caplog.text
     codes = [random_codes(golden_decoder.config, 4, seed) for seed in range(8)]
-    streams = [CodecStream(golden_decoder) for _ in codes]
-    for matrix, wave in zip(codes, decode_streams(streams, codes, graphs=graphs), strict=True):
-        torch.testing.assert_close(wave, whole(golden_decoder, matrix), atol=EXACT, rtol=0)
+    found, streams = decode_rounds(golden_decoder, codes, [[4] * 8], graphs)
+    check_streams(found, streams, codes)
 
 
 @pytest.mark.gpu
@@ -229,17 +208,12 @@ def test_a_cuda_graph_gives_the_eager_samples(golden_decoder: CodecDecoder) -> N
     with torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]  # torch's
         graphs = StreamGraphs(decoder, SIZES)
         graphs.record(CudaCapture(device))
-        streams = [CodecStream(decoder) for _ in codes]
-        start, parts = 0, []
-        for lengths in rounds:
-            chunks = [matrix[:, start : start + lengths[0]] for matrix in codes]
-            parts.append(torch.stack(decode_streams(streams, chunks, graphs=graphs)))
-            start += lengths[0]
+        found, _ = decode_rounds(decoder, codes, rounds, graphs)
         torch.cuda.synchronize()
 
-    found = torch.cat(parts, dim=1).cpu()
     for audio, matrix in zip(found, codes, strict=True):
-        torch.testing.assert_close(audio, whole(golden_decoder, matrix.cpu()), atol=1e-3, rtol=0)
+        expected = whole(golden_decoder, matrix.cpu())
+        torch.testing.assert_close(audio.cpu(), expected, atol=1e-3, rtol=0)
 
 
 class FakeGraph:

@@ -65,7 +65,6 @@ def compile_modules(names: list[str], dtype: torch.dtype) -> dict[str, str]:
 
 
 def _any_numbers(*shape: int, device: torch.device, dtype: torch.dtype, scale: float = 1) -> Tensor:
-    """Stand in for random numbers."""
     return torch.empty(shape, device=device, dtype=dtype)
 
 

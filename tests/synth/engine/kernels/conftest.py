@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.synth.engine.kernels.rounding import round_like_a_device
+from tests.synth.engine.kernels.interpreter import hasten, round_like_a_device
 
 # Triton looks at this when it is imported and when a kernel is defined, which is when test modules
 # are imported: a fixture would be too late.
@@ -38,13 +38,12 @@ def poisoned_memory() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def device_rounding(monkeypatch: pytest.MonkeyPatch, device: torch.device) -> None:
-    """Let the interpreter round to bfloat16 as a device does."""
+def interpreter(monkeypatch: pytest.MonkeyPatch, device: torch.device) -> None:
+    """Let the interpreter round to bfloat16 as a device does, and be quicker."""
     if device.type == "cpu":
-        pytest.importorskip(
-            "triton", reason="kernels are written in triton, which is not installed"
-        )
+        pytest.importorskip("triton", reason="Triton is not installed")
         round_like_a_device(monkeypatch)
+        hasten(monkeypatch)
 
 
 @pytest.fixture

@@ -13,30 +13,43 @@ import pytest
 import torch
 
 import synth.engine.kernels as launch
+from lab.bench.shapes import preset
 from synth.engine.kernels import why_unavailable
 from synth.engine.loading.engine_config import choose_numbers
-from synth.engine.presets import preset
-
-CPU = torch.device("cpu")
 
 
-def test_missing_triton_is_named_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert why_unavailable(CPU) is not None
-    assert "Triton is not installed" in str(why_unavailable(CPU))
-
-
-@pytest.mark.parametrize(("value", "available"), [("1", True), ("true", True), ("0", False)])
-def test_kernels_run_on_a_cpu_in_the_interpreter_alone(
-    monkeypatch: pytest.MonkeyPatch, value: str, available: bool
+@pytest.mark.parametrize(
+    ("kind", "is_installed", "interpreted", "capability", "reason"),
+    [
+        ("cpu", False, "1", (9, 0), "Triton is not installed"),
+        ("cpu", True, "1", (9, 0), None),
+        ("cpu", True, "true", (9, 0), None),
+        ("cpu", True, "0", (9, 0), "need a CUDA device"),
+        ("cuda", True, "", (9, 0), None),
+        ("cuda", True, "", (7, 5), "this device has 7.5"),
+        ("cuda", True, "1", (9, 0), "unset it"),
+        ("meta", True, "", (9, 0), "not meta"),
+    ],
+)
+def test_a_device_has_kernels_or_the_reason_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    is_installed: bool,
+    interpreted: str,
+    capability: tuple[int, int],
+    reason: str | None,
 ) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    monkeypatch.setenv("TRITON_INTERPRET", value)
-    assert (why_unavailable(CPU) is None) is available
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: object() if is_installed else None
+    )
+    monkeypatch.setattr(launch, "why_nothing_compiles", lambda: None)
+    pretend_cuda(monkeypatch, capability)
+    monkeypatch.setenv("TRITON_INTERPRET", interpreted)
+    found = why_unavailable(torch.device(kind))
+    assert found is None if reason is None else reason in str(found)
 
 
 def pretend_cuda(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int] = (9, 0)) -> None:
-    """Say that there is a CUDA device; nothing is computed on it."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
 
@@ -53,35 +66,13 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
     launch.why_nothing_compiles.cache_clear()
 
 
-@pytest.mark.parametrize(
-    ("interpreted", "capability", "reason"),
-    [("", (9, 0), None), ("", (7, 5), "this device has 7.5"), ("1", (9, 0), "unset it")],
-)
-def test_cuda_device_needs_bfloat16_and_compiled_kernels(
-    monkeypatch: pytest.MonkeyPatch,
-    interpreted: str,
-    capability: tuple[int, int],
-    reason: str | None,
-) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    monkeypatch.setattr(launch, "why_nothing_compiles", lambda: None)
-    pretend_cuda(monkeypatch, capability)
-    monkeypatch.setenv("TRITON_INTERPRET", interpreted)
-
-    found = why_unavailable(torch.device("cuda"))
-
-    assert found is None if reason is None else reason in str(found)
-
-
 @pytest.mark.compiler
 def test_python_without_its_header_is_the_reason(
     cuda: torch.device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sysconfig, "get_paths", lambda scheme: {"include": str(tmp_path)})
     monkeypatch.delenv("CPATH", raising=False)
-
     reason = str(why_unavailable(cuda))
-
     assert reason.startswith(f"Triton finds no Python.h in {tmp_path}; ")
     assert "apt-get install python3-dev" in reason
 
@@ -117,12 +108,6 @@ def test_frames_on_cuda_are_said_with_why_they_are_slow(
     assert numbers.frames == f"PyTorch, slower: {why}"
     assert choose_numbers("auto", cuda, preset("tiny").config, kernels="off").frames == (
         "PyTorch (TTS_ENGINE_WITHOUT=kernels)"
-    )
-
-
-def test_other_devices_are_refused_by_name() -> None:
-    assert "meta" in str(why_unavailable(torch.device("meta"))) or not importlib.util.find_spec(
-        "triton"
     )
 
 

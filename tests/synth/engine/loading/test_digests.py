@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from functools import partial
 from pathlib import Path
@@ -22,9 +23,7 @@ def test_the_new_content_takes_the_place_of_the_old(
     path = tmp_path / "file.txt"
     path.write_text("old", encoding="utf-8")
     request.addfinalizer(partial(os.umask, os.umask(umask)))
-
     replace_file(path, lambda part: part.write_text("new", encoding="utf-8"))
-
     assert path.read_text(encoding="utf-8") == "new"
     assert list(tmp_path.iterdir()) == [path]
     assert path.stat().st_mode & 0o777 == mode
@@ -40,7 +39,6 @@ def test_a_failed_write_leaves_the_old_file_and_no_part(tmp_path: Path) -> None:
 
     with pytest.raises(OSError, match="No space left"):
         replace_file(path, fail)
-
     assert path.read_text(encoding="utf-8") == "old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -82,6 +80,8 @@ def test_a_cached_digest_is_used_until_the_file_changes_or_the_cache_breaks(tmp_
 
     assert remembered == "f" * 64
     assert read_leniently == first == file_digest(file)
-    entry.write_text("{", encoding="utf-8")  # a broken cache is read over
-    digests._memo.clear()
-    assert file_digest(file, cache_dir=cache) == first
+    for broken in ("", "{", "[]", '{"x": 1}', "\x00"):  # is read over and made again
+        entry.write_text(broken, encoding="utf-8")
+        digests._memo.clear()
+        assert file_digest(file, cache_dir=cache) == first
+        assert list(json.loads(entry.read_text(encoding="utf-8")).values()) == [first]

@@ -2,118 +2,87 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 
+from lab.bench.shapes import preset
 from lab.golden.models import Loaded
 from synth.contract import EngineClass
-from synth.engine import EngineConfig
 from synth.engine.errors import InvalidSpecError
-from synth.engine.loading import engine_config
+from synth.engine.loading import engine_config, loaded_models
 from synth.engine.loading.engine_config import choose_numbers, wants_graphs
-from synth.engine.loading.loaded_models import engine_class, load_models
-from synth.engine.model.config import LMConfig, matrix_parameters
+from synth.engine.loading.loaded_models import engine_class
+from synth.engine.model.config import matrix_parameters
 from synth.engine.model.linear import LinearForm
 from synth.engine.native.build import NotCompiledError
 from synth.engine.native.library import Processor
-from synth.engine.presets import preset
+from tests.synth.engine.engine_runs import CONFIG, models_of
 
-CPU = torch.device("cpu")
+CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
+LARGE = preset("mid").config
 WITH_BF16 = Processor(bf16=True, packing=True, packs_bf16=True, simd="AVX512")
 WITHOUT_BF16 = Processor(bf16=False, packing=True, packs_bf16=False, simd="AVX2")
 WITHOUT_ONEDNN = Processor(bf16=False, packing=False, packs_bf16=False, simd="DEFAULT")
 
 
-@pytest.fixture
-def large() -> LMConfig:
-    return preset("mid").config
-
-
 @pytest.mark.parametrize(
-    ("processor", "dtype", "form"),
+    ("name", "processor", "shape", "dtype", "form", "reason"),
     [
-        (WITH_BF16, torch.bfloat16, LinearForm.PACKED),
-        (WITHOUT_BF16, torch.float32, LinearForm.PACKED),
-        (WITHOUT_ONEDNN, torch.float32, LinearForm.PLAIN),
+        ("auto", WITH_BF16, "mid", torch.bfloat16, LinearForm.PACKED, "multiplies bfloat16"),
+        ("auto", WITHOUT_BF16, "mid", torch.float32, LinearForm.PACKED, "AVX2 does not multiply"),
+        ("auto", WITHOUT_ONEDNN, "mid", torch.float32, LinearForm.PLAIN, "no oneDNN"),
+        ("auto", WITH_BF16, "tiny", torch.float32, LinearForm.PACKED, "cache"),  # it fits into it
+        ("int8", WITH_BF16, "mid", torch.float32, LinearForm.INT8, "TTS_DTYPE=int8"),
+        ("bfloat16", WITHOUT_BF16, "mid", torch.bfloat16, LinearForm.PLAIN, "packs no bfloat16"),
     ],
 )
-def test_the_processor_decides_what_auto_is(
+def test_processor_and_setting_decide_the_numbers(
+    name: str,
     processor: Processor,
+    shape: str,
     dtype: torch.dtype,
     form: LinearForm,
-    large: LMConfig,
+    reason: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(engine_config, "find_processor", lambda: processor)
-
-    numbers = choose_numbers("auto", CPU, large, kernels="off")
-
+    numbers = choose_numbers(name, CPU, preset(shape).config, kernels="off")
     assert (numbers.dtype, numbers.form) == (dtype, form)
-    assert numbers.reason
+    assert reason in numbers.reason
     assert numbers.frames == "PyTorch (TTS_ENGINE_WITHOUT=kernels)"
-
-
-@pytest.mark.compiler
-@pytest.mark.parametrize(
-    ("name", "form"),
-    [
-        ("auto", LinearForm.NATIVE),
-        ("float32", LinearForm.NATIVE),
-        ("bfloat16", LinearForm.NATIVE),
-        ("int8", LinearForm.NATIVE_INT8),
-    ],
-)
-def test_matrices_are_laid_out_for_compiled_frames_where_there_are_any(
-    name: str, form: LinearForm, large: LMConfig
-) -> None:
-    numbers = choose_numbers(name, CPU, large)
-    assert numbers.form is form
-    assert numbers.frames.startswith("compiled for a")
     assert name in ("auto", numbers.name)
 
 
-def test_without_compiled_frames_matrices_are_packed_and_the_reason_is_kept(
-    large: LMConfig, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.compiler
+@pytest.mark.parametrize("name", ["auto", "float32", "bfloat16", "int8"])
+def test_matrices_are_laid_out_for_compiled_frames_where_there_are_any(
+    name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_folder: object) -> None:
-        raise NotCompiledError("there is no C compiler; install gcc")
+    numbers = choose_numbers(name, CPU, LARGE)
+    assert numbers.form is (LinearForm.NATIVE_INT8 if name == "int8" else LinearForm.NATIVE)
+    assert numbers.frames.startswith("compiled for a")
+    assert name in ("auto", numbers.name)
 
+    refuse = Mock(side_effect=NotCompiledError("there is no C compiler; install gcc"))
     monkeypatch.setattr(engine_config, "native_library", refuse)
     monkeypatch.setattr(engine_config, "find_processor", lambda: WITH_BF16)
-
-    numbers = choose_numbers("auto", CPU, large)
-
-    assert numbers.form is LinearForm.PACKED
+    numbers = choose_numbers(name, CPU, LARGE)
+    assert numbers.form is (LinearForm.INT8 if name == "int8" else LinearForm.PACKED)
     assert numbers.frames.endswith("there is no C compiler; install gcc")
 
 
-def test_a_model_that_fits_into_the_cache_stays_in_float32(
-    loaded: Loaded, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine_config, "find_processor", lambda: WITH_BF16)
-    numbers = choose_numbers("auto", CPU, loaded.model.config)
-    assert numbers.dtype is torch.float32
-    assert "cache" in numbers.reason
-
-
-def test_number_formats_are_those_asked_for_where_the_device_has_them(
-    large: LMConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cuda = torch.device("cuda")
-    numbers = choose_numbers("auto", cuda, large)
+def test_a_device_has_no_other_formats_than_its_own() -> None:
+    numbers = choose_numbers("auto", CUDA, LARGE)
     assert (numbers.dtype, numbers.form) == (torch.bfloat16, LinearForm.PLAIN)
-    with pytest.raises(InvalidSpecError, match="only on a CPU"):
-        choose_numbers("int8", cuda, large)
-    with pytest.raises(InvalidSpecError, match="float64"):
-        choose_numbers("float64", CPU, large)
-    numbers = choose_numbers("int8", CPU, large, kernels="off")
-    assert (numbers.dtype, numbers.form, numbers.name) == (torch.float32, LinearForm.INT8, "int8")
-    monkeypatch.setattr(engine_config, "find_processor", lambda: WITHOUT_BF16)
-    numbers = choose_numbers("bfloat16", CPU, large, kernels="off")  # nothing packs it here
-    assert (numbers.dtype, numbers.form) == (torch.bfloat16, LinearForm.PLAIN)
+    for name, where, words in (("int8", CUDA, "only on a CPU"), ("float64", CPU, "float64")):
+        with pytest.raises(InvalidSpecError, match=words):
+            choose_numbers(name, where, LARGE)
 
 
 def test_the_matrices_are_counted_as_the_model_has_them(loaded: Loaded) -> None:
@@ -121,25 +90,20 @@ def test_the_matrices_are_counted_as_the_model_has_them(loaded: Loaded) -> None:
     text, audio = config.text_config, config.audio_decoder_config
     one = 64 * 32 * (4 + 2 + 2 + 4) + 3 * 64 * text.intermediate_size
     other = 64 * 32 * (4 + 2 + 2 + 4) + 3 * 64 * audio.intermediate_size
-
     assert matrix_parameters(config) == text.n_layer * one + audio.n_layer * other
 
 
 def test_graphs_are_automatic_with_cuda_alone_and_else_refused() -> None:
-    cuda = torch.device("cuda:0")
-    assert [wants_graphs(name, cuda) for name in ("auto", "on", "off")] == [True, True, False]
+    assert [wants_graphs(name, CUDA) for name in ("auto", "on", "off")] == [True, True, False]
     assert not wants_graphs("auto", CPU) and not wants_graphs("off", CPU)
     for name, text in (("on", "need a CUDA device"), ("yes", "auto, on or")):
         with pytest.raises(InvalidSpecError, match=text):
             wants_graphs(name, CPU)
 
 
-TINY = Path(__file__).resolve().parents[3] / "data" / "golden" / "tiny-s2"
-
-
-def loaded(**changes: Any) -> EngineClass:
-    config = EngineConfig(checkpoint=TINY, device="cpu", **changes)
-    return engine_class(config, load_models(config))
+def class_of(**changes: Any) -> EngineClass:
+    config = replace(CONFIG, **changes)
+    return engine_class(config, models_of(config))
 
 
 @pytest.mark.parametrize(
@@ -156,14 +120,52 @@ def loaded(**changes: Any) -> EngineClass:
 def test_what_a_setting_changes_in_takes_is_in_the_engines_class(
     changes: dict[str, Any], names: set[str]
 ) -> None:
-    plain, other = loaded(dtype="float32"), loaded(**{"dtype": "float32", **changes})
+    plain, other = class_of(dtype="float32"), class_of(**{"dtype": "float32", **changes})
     changed = {one for one in EngineClass.__slots__ if getattr(plain, one) != getattr(other, one)}
     assert changed == names
 
 
 @pytest.mark.compiler
 def test_compiled_code_and_pytorch_are_two_classes() -> None:
-    compiled, plain = loaded(dtype="float32"), loaded(dtype="float32", kernels="off")
+    compiled, plain = class_of(dtype="float32"), class_of(dtype="float32", kernels="off")
     assert compiled.backend.startswith("compiled ") and plain.backend.startswith("PyTorch ")
     assert compiled.decoder_backend != plain.decoder_backend
     assert (compiled.model, compiled.decoder) == (plain.model, plain.decoder)
+
+
+def test_other_weights_other_decoder_and_other_versions_are_other_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = class_of(dtype="float32")
+
+    def changed(name: str) -> set[str]:
+        """Return what differs with the checkpoint of that name."""
+        other = class_of(dtype="float32", checkpoint=tmp_path / name)
+        return {one for one in EngineClass.__slots__ if getattr(plain, one) != getattr(other, one)}
+
+    def copy(name: str) -> Path:
+        return shutil.copytree(CONFIG.checkpoint, tmp_path / name)
+
+    copy("same")
+    assert changed("same") == set()
+
+    with (copy("weights") / "model.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        last = file.read(1)[0]
+        file.seek(-1, 2)
+        file.write(bytes([last ^ 1]))
+    assert changed("weights") == {"model"}
+
+    for half, names in (("decoder", {"decoder"}), ("encoder", set())):
+        path = copy(half) / "codec.pth"
+        state = torch.load(path, weights_only=True)
+        key = next(one for one in state if one.startswith(f"{half}.") and one.endswith("bias"))
+        state[key] += 1
+        torch.save(state, path)
+        assert changed(half) == names  # an encoder's work shows in the codes of the voices
+
+    monkeypatch.setattr(loaded_models, "SAMPLER_VERSION", 99)
+    assert changed("same") == {"sampler"}
+    monkeypatch.setattr(loaded_models, "PROMPT_VERSION", "99")
+    copy("prompt")
+    assert changed("prompt") == {"sampler", "model"}

@@ -98,7 +98,6 @@ def test_sizes_other_than_the_tokenizers_are_refused(
 
 def test_only_the_rows_that_may_be_drawn_are_kept_of_the_head(checkpoint: Path) -> None:
     model, tokenizer = load_dual_ar(checkpoint, dtype=torch.float32)
-
     table = load_file(checkpoint / "model.safetensors")["text_model.model.embeddings.weight"]
     special = tokenizer.special
     ids = [special.im_end, *range(special.semantic_begin, special.semantic_end + 1)]

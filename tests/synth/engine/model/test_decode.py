@@ -23,10 +23,10 @@ from synth.engine.model.decode_state import (
     RUNNING,
     DecodeState,
 )
-from synth.engine.model.prefill import SlotPrompt, prefill
+from synth.engine.model.prefill import SlotStart, start_slots
+from synth.engine.model.sampling import NoiseSource
 
 GREEDY = Sampling(top_k=1, temperature=1.0, max_frames=20)
-NOISE = CounterNoise()
 
 
 @pytest.fixture
@@ -36,19 +36,26 @@ def prompts(golden: GoldenFolder) -> dict[str, Tensor]:
     return {case: arrays[f"{case}.prompt"] for case in cases}
 
 
-def _state(loaded: Loaded, num_slots: int, max_positions: int = 256) -> DecodeState:
-    return DecodeState.allocate(loaded.model, num_slots=num_slots, max_positions=max_positions)
+def _state(
+    loaded: Loaded,
+    num_slots: int,
+    max_positions: int = 256,
+    noise: NoiseSource | None = CounterNoise(),  # noqa: B008  # it has no state
+) -> DecodeState:
+    return DecodeState.allocate(
+        loaded.model, num_slots=num_slots, max_positions=max_positions, noise=noise
+    )
 
 
 def _start(
     loaded: Loaded, state: DecodeState, slot: int, prompt: Tensor, sampling: Sampling = GREEDY
 ) -> StepOutput:
     state.assign(slot, sampling, prompt_positions=prompt.shape[1])
-    return prefill(loaded.model, state, [SlotPrompt(slot, prompt)], NOISE)
+    return start_slots(loaded.model, state, [SlotStart(slot, prompt)])
 
 
-def _run(loaded: Loaded, state: DecodeState, outputs: list[StepOutput], steps: int) -> None:
-    outputs.extend(decode_step(loaded.model, state, NOISE) for _ in range(steps))
+def _run(loaded: Loaded, state: DecodeState, steps: int) -> list[StepOutput]:
+    return [decode_step(loaded.model, state) for _ in range(steps)]
 
 
 def _columns(outputs: list[StepOutput], slot: int) -> Tensor:
@@ -56,7 +63,7 @@ def _columns(outputs: list[StepOutput], slot: int) -> Tensor:
     return torch.stack([output.columns[slot] for output in made], dim=1)
 
 
-def test_a_slot_filled_in_the_middle_gives_what_it_gives_alone(
+def test_a_slot_filled_in_the_middle_or_used_again_gives_what_it_gives_alone(
     loaded: Loaded, prompts: dict[str, Tensor]
 ) -> None:
     alone = {
@@ -66,30 +73,19 @@ def test_a_slot_filled_in_the_middle_gives_what_it_gives_alone(
     state = _state(loaded, 3)
 
     outputs = [_start(loaded, state, 2, prompts["no_voice"])]
-    _run(loaded, state, outputs, 5)
+    outputs += _run(loaded, state, 5)
     outputs.append(_start(loaded, state, 0, prompts["two_voices"]))
-    _run(loaded, state, outputs, 25)
+    outputs += _run(loaded, state, 25)
 
     assert torch.equal(_columns(outputs, 2), alone["no_voice"])
     assert torch.equal(_columns(outputs, 0), alone["two_voices"])
     assert state.status.tolist() == [FRAME_LIMIT, RUNNING, FRAME_LIMIT]
+    # The history holds every frame that was made.
+    assert torch.equal(state.history[0, :20].T, alone["two_voices"].to(torch.int32))
 
-
-def test_a_slot_used_again_gives_what_a_fresh_one_gives(
-    loaded: Loaded, prompts: dict[str, Tensor]
-) -> None:
-    used, fresh = _state(loaded, 1), _state(loaded, 1)
-    sampling = Sampling(seed=9, max_frames=20)
-    first = [_start(loaded, used, 0, prompts["two_voices"], sampling)]
-    _run(loaded, used, first, 25)
-    used.release(0)
-
-    again = [_start(loaded, used, 0, prompts["no_voice"], sampling)]
-    _run(loaded, used, again, 20)
-    expected = [_start(loaded, fresh, 0, prompts["no_voice"], sampling)]
-    _run(loaded, fresh, expected, 20)
-
-    assert torch.equal(_columns(again, 0), _columns(expected, 0))
+    state.release(0)
+    again = [_start(loaded, state, 0, prompts["no_voice"]), *_run(loaded, state, 20)]
+    assert torch.equal(_columns(again, 0), alone["no_voice"])
 
 
 def test_a_stopped_slot_keeps_its_state_while_others_go_on(
@@ -99,10 +95,10 @@ def test_a_stopped_slot_keeps_its_state_while_others_go_on(
     short = Sampling(top_k=1, temperature=1.0, max_frames=3)
     outputs = [_start(loaded, state, 0, prompts["no_voice"], short)]
     outputs.append(_start(loaded, state, 1, prompts["one_voice"]))
-    _run(loaded, state, outputs, 2)
+    outputs += _run(loaded, state, 2)
     before = [tensor[0].clone() for tensor in (state.columns, state.position, state.frame)]
 
-    _run(loaded, state, outputs, 6)
+    outputs += _run(loaded, state, 6)
 
     assert _columns(outputs, 0).shape[1] == 3
     after = [tensor[0] for tensor in (state.columns, state.position, state.frame)]
@@ -110,75 +106,52 @@ def test_a_stopped_slot_keeps_its_state_while_others_go_on(
     assert int(state.frame[1]) == 9
 
 
-def test_a_slot_with_non_finite_logits_fails_alone(
+def test_a_slot_with_non_finite_logits_fails_alone_and_serves_the_next_request(
     loaded: Loaded, prompts: dict[str, Tensor]
 ) -> None:
     state, clean = _state(loaded, 2), _state(loaded, 2)
-    outputs: list[StepOutput] = []
-    expected: list[StepOutput] = []
-    for one, kept in ((state, outputs), (clean, expected)):
-        kept.append(_start(loaded, one, 0, prompts["one_voice"]))
-        kept.append(_start(loaded, one, 1, prompts["no_voice"]))
+    for one in (state, clean):
+        _start(loaded, one, 0, prompts["one_voice"])
+        _start(loaded, one, 1, prompts["no_voice"])
 
     state.cache.values[:, 0, :, 3] = float("nan")
-    _run(loaded, state, outputs, 10)
-    _run(loaded, clean, expected, 10)
+    outputs, expected = (_run(loaded, one, 10) for one in (state, clean))
 
     assert state.status.tolist() == [FAILED, RUNNING]
-    assert not any(bool(output.is_speech[0]) for output in outputs[2:])
+    assert not any(bool(output.is_speech[0]) for output in outputs)
     assert torch.equal(_columns(outputs, 1), _columns(expected, 1))
 
-
-def test_a_slot_that_failed_serves_the_next_request(
-    loaded: Loaded, prompts: dict[str, Tensor]
-) -> None:
-    state = _state(loaded, 1)
-    state.cache.values.fill_(float("nan"))
-    state.cache.keys.fill_(float("nan"))
-    state.status.fill_(FAILED)
-
-    outputs = [_start(loaded, state, 0, prompts["no_voice"])]
-    _run(loaded, state, outputs, 19)
-
-    assert state.status.tolist() == [FRAME_LIMIT]
-    assert all(bool(output.is_speech[0]) for output in outputs)
-
-
-def test_a_copied_prefix_gives_the_codes_of_a_whole_prefill(
-    loaded: Loaded, prompts: dict[str, Tensor]
-) -> None:
-    prompt, length = prompts["one_voice"], 60
-    state = _state(loaded, 2)
-    state.cache.keys[:, 1] = float("nan")  # what a failed request may have left
-    state.status[1] = FAILED
-    whole = [_start(loaded, state, 0, prompt)]
-    keys, values = state.cache.read_prefix(0, length)
-
-    state.assign(1, GREEDY, prompt_positions=prompt.shape[1])
-    state.cache.write_prefix(1, keys, values)
-    rest = SlotPrompt(1, prompt[:, length:], start=length)
-    outputs = [prefill(loaded.model, state, [rest], NOISE)]
-    _run(loaded, state, outputs, 19)
-
-    assert torch.equal(_columns([whole[0], *outputs[1:]], 0), _columns(outputs, 1))
+    state.release(0)
+    again = [_start(loaded, state, 0, prompts["no_voice"]), *_run(loaded, state, 19)]
+    assert state.status.tolist() == [FRAME_LIMIT, FRAME_LIMIT]
+    assert all(bool(output.is_speech[0]) for output in again)
 
 
 def test_attending_over_more_than_the_live_part_changes_no_code(
     loaded: Loaded, prompts: dict[str, Tensor]
 ) -> None:
     live, fixed = _state(loaded, 1), _state(loaded, 1)
-    a = [_start(loaded, live, 0, prompts["one_voice"])]
-    b = [_start(loaded, fixed, 0, prompts["one_voice"])]
-
-    _run(loaded, live, a, 15)
-    for _ in range(15):
-        b.append(step_tensors(loaded.model, fixed, NOISE, length=fixed.max_positions))
-
-    assert torch.equal(_columns(a, 0), _columns(b, 0))
+    for state in (live, fixed):
+        _start(loaded, state, 0, prompts["one_voice"])
+    found = _run(loaded, live, 15)
+    wide = [step_tensors(loaded.model, fixed, length=fixed.max_positions) for _ in range(15)]
+    assert torch.equal(_columns(found, 0), _columns(wide, 0))
 
 
+def test_the_end_token_stops_a_slot_and_is_no_speech(
+    loaded: Loaded, prompts: dict[str, Tensor]
+) -> None:
+    state, long = _state(loaded, 1), Sampling(top_k=1, temperature=1.0, max_frames=64)
+    outputs = [_start(loaded, state, 0, prompts["stops_early"], long), *_run(loaded, state, 40)]
+    assert state.status.tolist() == [ENDED]
+    columns = _columns(outputs, 0)
+    assert int(columns[0, -1]) == loaded.tokenizer.special.im_end
+    assert sum(bool(output.is_speech[0]) for output in outputs) == columns.shape[1] - 1
+
+
+@pytest.mark.thorough  # quick tests of graphs look at the operations
 def test_a_step_asks_no_tensor_for_its_value(loaded: Loaded, prompts: dict[str, Tensor]) -> None:
-    state = _state(loaded, 2)
+    state = _state(loaded, 2, noise=None)
     _start(loaded, state, 0, prompts["no_voice"])
 
     with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True) as mode:
@@ -187,7 +160,7 @@ def test_a_step_asks_no_tensor_for_its_value(loaded: Loaded, prompts: dict[str, 
             name: mode.from_tensor(value) if isinstance(value, Tensor) else value
             for name, value in vars(state).items()
         }
-        output = step_tensors(loaded.model, DecodeState(**fake), None, length=128)
+        output = step_tensors(loaded.model, DecodeState(**fake), length=128)
 
     assert output.columns.shape == state.columns.shape
 
@@ -198,10 +171,7 @@ def test_a_full_context_is_a_named_end(
 ) -> None:
     prompt = prompts["one_voice"]
     state = _state(loaded, 1, max_positions=prompt.shape[1] + room)
-
-    outputs = [_start(loaded, state, 0, prompt)]
-    _run(loaded, state, outputs, 8)
-
+    outputs = [_start(loaded, state, 0, prompt), *_run(loaded, state, 8)]
     assert _columns(outputs, 0).shape[1] == frames
     assert state.status.tolist() == [CONTEXT_FULL]
 
@@ -215,46 +185,14 @@ def test_prompts_without_room_and_slots_longer_than_the_context_are_refused(
         _state(loaded, 1, max_positions=4097)
 
 
-def test_the_end_token_stops_a_slot(loaded: Loaded, prompts: dict[str, Tensor]) -> None:
-    state = _state(loaded, 1)
-    long = Sampling(top_k=1, temperature=1.0, max_frames=64)
-
-    outputs = [_start(loaded, state, 0, prompts["stops_early"], long)]
-    _run(loaded, state, outputs, 40)
-
-    assert state.status.tolist() == [ENDED]
-    columns = _columns(outputs, 0)
-    assert int(columns[0, -1]) == loaded.tokenizer.special.im_end
-    assert sum(bool(output.is_speech[0]) for output in outputs) == columns.shape[1] - 1
-
-
 def test_the_live_length_follows_the_longest_slot_in_steps(loaded: Loaded) -> None:
     state = _state(loaded, 2, max_positions=200)
-
     state.assign(0, GREEDY, prompt_positions=10)
     short = state.live_length()
     state.assign(1, GREEDY, prompt_positions=130)
     long = state.live_length()
     state.release(1)
-
     assert (short, long, state.live_length()) == (64, 192, 64)
-
-
-def test_a_bucket_advances_its_slots_as_the_whole_state_does(
-    loaded: Loaded, prompts: dict[str, Tensor]
-) -> None:
-    whole, state = _state(loaded, 4), _state(loaded, 4)
-    for one in (whole, state):
-        for slot, name in enumerate(("no_voice", "one_voice")):
-            _start(loaded, one, slot, prompts[name])
-
-    for _ in range(10):
-        decode_step(loaded.model, whole)
-        decode_step(loaded.model, state.bucket(2))
-
-    assert torch.equal(state.history[:2], whole.history[:2])
-    assert state.host_positions == whole.host_positions
-    assert state.position[2:].tolist() == [0, 0]
 
 
 def test_a_stream_that_moves_to_another_slot_goes_on_as_if_it_had_not(
@@ -279,19 +217,12 @@ def test_a_stream_that_moves_to_another_slot_goes_on_as_if_it_had_not(
     assert torch.equal(moves.history[0, :20], stays.history[2, :20])
 
 
-def test_the_history_holds_every_frame_that_was_made(
-    loaded: Loaded, prompts: dict[str, Tensor]
-) -> None:
+def test_no_tensor_of_a_state_is_ever_replaced(loaded: Loaded, prompts: dict[str, Tensor]) -> None:
     state = _state(loaded, 2)
     before = {n: v.data_ptr() for n, v in vars(state).items() if isinstance(v, Tensor)}
-    outputs = [_start(loaded, state, 1, prompts["no_voice"])]
-    _run(loaded, state, outputs, 22)
-
-    made = _columns(outputs, 1)
-    assert int(state.frame[1]) == made.shape[1] == 20
-    assert torch.equal(state.history[1, :20].T, made.to(torch.int32))
+    _start(loaded, state, 1, prompts["no_voice"])
+    _run(loaded, state, 22)
     state.release(1)
-    # No tensor of a state is ever replaced.
     assert before == {n: v.data_ptr() for n, v in vars(state).items() if isinstance(v, Tensor)}
 
 
@@ -300,20 +231,13 @@ def test_a_state_has_the_noise_of_each_request_in_store(
 ) -> None:
     sampled = Sampling(seed=11, max_frames=12)
     histories = []
-    for noise in (NOISE, None):
-        state = _state(loaded, 1)
+    for noise in (CounterNoise(), None):
+        state = _state(loaded, 1, noise=noise)
         prompt = prompts["one_voice"]
         state.assign(0, sampled, prompt_positions=prompt.shape[1], noise_offset=3)
-        prefill(loaded.model, state, [SlotPrompt(0, prompt)], noise)
+        start_slots(loaded.model, state, [SlotStart(0, prompt)])
         while bool(state.active.any()):
-            decode_step(loaded.model, state, noise)
+            decode_step(loaded.model, state)
         histories.append(state.history[0, :12].clone())
 
     assert torch.equal(*histories)
-
-
-def test_the_bytes_of_the_slots_are_those_of_its_tensors(loaded: Loaded) -> None:
-    one, four = (_state(loaded, slots).num_bytes for slots in (1, 4))
-
-    assert four == 4 * one
-    assert one > loaded.model.config.text_config.n_layer * 2 * 256 * 2 * 32 * 4

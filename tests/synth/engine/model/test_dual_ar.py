@@ -61,12 +61,10 @@ def test_prefill_behind_a_copied_prefix_equals_prefill_in_one_go(loaded: Loaded)
     model = loaded.model
     columns = _columns(model, num_codes=9).T
     whole, split = new_cache(model, 20), new_cache(model, 20)
-
     with torch.inference_mode():
         one_go = model.slow.prefill(columns, [Span(0, 0, 18)], whole)
         split.write_prefix(0, *whole.read_prefix(0, 11))
         rest = model.slow.prefill(columns[11:], [Span(0, 11, 7)], split)
-
     torch.testing.assert_close(rest, one_go[11:], atol=1e-5, rtol=0)
     torch.testing.assert_close(split.keys[:, :, :, :18], whole.keys[:, :, :, :18])
 
@@ -118,7 +116,6 @@ def test_rope_base_and_eps_of_the_audio_decoder_are_not_used(tmp_path: Path) -> 
     write_checkpoint(tmp_path / "b", audio={"rope_base": 7.0, "norm_eps": 0.5, "max_seq_len": 3})
     one, _ = load_dual_ar(tmp_path / "a", dtype=torch.float32)
     other, _ = load_dual_ar(tmp_path / "b", dtype=torch.float32)
-
     assert torch.equal(one.fast.rope, other.fast.rope)
     assert one.fast.norm_eps == other.fast.norm_eps == one.config.text_config.norm_eps
 
@@ -127,9 +124,7 @@ def test_rope_base_and_eps_of_the_audio_decoder_are_not_used(tmp_path: Path) -> 
 def test_heads_need_not_fill_the_width(tmp_path: Path, head_dim: int) -> None:
     write_checkpoint(tmp_path, text={"head_dim": head_dim})
     model, _ = load_dual_ar(tmp_path, dtype=torch.float32)
-
     run = run_forced(model, _columns(model, 3)[:, :8], _columns(model, 3)[:, 8:])
-
     assert run.logits.isfinite().all()
 
 
@@ -150,9 +145,7 @@ def test_nine_passes_give_the_logits_of_one_plain_pass(name: str, tmp_path: Path
     generator = torch.Generator().manual_seed(3)
     hidden = torch.randn(config["text_config"]["dim"], generator=generator)
     codes = torch.randint(256, (model.fast.num_codebooks,), generator=generator)
-
     found = run_fast(model, hidden, codes)
-
     expected = fast_logits(weights, config, hidden, codes).float()
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
 
@@ -176,9 +169,7 @@ def test_streams_of_a_batch_do_not_hear_each_other(loaded: Loaded) -> None:
     fast = loaded.model.fast
     hidden = torch.randn(3, loaded.model.config.text_config.dim)
     codes = torch.tensor([7, 8, 9])
-
     with torch.inference_mode():
         together = fast.first(hidden, codes, fast.allocate_cache(3))
         alone = fast.first(hidden[1:2], codes[1:2], fast.allocate_cache(1))
-
     torch.testing.assert_close(together[1:2], alone, atol=1e-5, rtol=0)

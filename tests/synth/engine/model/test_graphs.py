@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from lab.golden.case import GoldenFolder
 from lab.golden.models import Loaded, load
-from synth.contract import SegmentAudio
+from synth.engine import Engine
 from synth.engine.errors import InvalidSpecError, SlotsDoNotFitError
 from synth.engine.model import graphs as graph_capture
 from synth.engine.model.decode import StepOutput
@@ -31,7 +30,15 @@ from synth.engine.model.graphs import (
     find_backend,
 )
 from tests.synth.engine.arrangement import SLOTS, Arrangement
-from tests.synth.engine.engine_runs import Start, spec, voice, wait_until
+from tests.synth.engine.engine_runs import (
+    CONFIG,
+    Start,
+    assert_same_codes,
+    render,
+    spec,
+    voice,
+    wait_until,
+)
 from tests.synth.engine.model.stand_in_graphs import StandInGraphs
 
 CASES = ("no_voice", "one_voice", "two_voices", "stops_early")
@@ -92,17 +99,18 @@ def assert_equal(ours: object, theirs: object, kind: type[StepOutput] | type[Dec
             assert torch.equal(one, other), item.name
 
 
-@pytest.mark.parametrize("seed", [0, 1, 3])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (1, 3))]
+)
 def test_graphs_give_what_eager_steps_give_frame_by_frame(
     loaded: Loaded, prompts: list[Tensor], seed: int
 ) -> None:
     kinds = compare(loaded, prompts, StandInGraphs(), seed=seed)
-
     assert kinds >= {"join", "cancel", "move", "1 slots", "2 slots"}
     assert kinds & {"3 slots", "4 slots", "5 slots"}
 
 
-@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("strict", [pytest.param(False, marks=pytest.mark.thorough), True])
 def test_graphs_in_bfloat16_give_what_eager_steps_give(
     loaded_bf16: Loaded, prompts: list[Tensor], strict: bool
 ) -> None:
@@ -117,7 +125,6 @@ def test_cuda_graphs_give_what_eager_steps_give(
 ) -> None:
     device = torch.device("cuda:0")
     on_device = load(GoldenFolder(golden.root, device), dtype)
-
     compare(on_device, prompts, CudaGraphs(device), seed=7, strict=strict)
 
 
@@ -137,47 +144,41 @@ def test_a_replay_reads_the_tensors_of_its_capture_and_no_others(loaded: Loaded)
 
 
 def test_an_engine_with_graphs_gives_the_codes_of_one_without(
-    start: Start, stand_in: StandInGraphs, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, start: Start, stand_in: StandInGraphs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     specs = [
         spec(f"Number {n}.", voice(n % 2), seed=n, max_frames=2 + 3 * (n % 6)) for n in range(12)
     ]
-    with monkeypatch.context() as without:
-        without.setattr("synth.engine.engine.find_backend", lambda name, device: None)
-        eager = start(kernels="off", slots=4)
-    expected = [eager.render(one) for one in specs]
-    eager.close()
-    engine = start(kernels="off", slots=4)
+    expected = render(engine, specs)
+    replaying = start(kernels="off", slots=4)
     monkeypatch.setattr("synth.engine.model.graphs.decode_step", None)  # no step is eager any more
     monkeypatch.setattr("synth.engine.model.graphs.step_tensors", None)
 
-    futures = [engine.submit(one) for one in specs]
-    cancelled: list[Future[SegmentAudio]] = []
+    futures = [replaying.submit(one) for one in specs]
     for n in range(3):
-        cancelled.append(engine.submit(spec("Cancelled.", max_frames=300), priority=-1))
-        wait_until(lambda: engine.describe()["slots_in_use"] > 0)
+        cancelled = replaying.submit(spec("Cancelled.", max_frames=300), priority=-1)
+        wait_until(lambda: replaying.describe()["slots_in_use"] > 0)
         futures[2 * n].result(60)
-        assert cancelled[-1].cancel()
+        assert cancelled.cancel()
 
-    takes = [future.result(60) for future in futures]
-    assert all(np.array_equal(a.codes, b.codes) for a, b in zip(expected, takes, strict=True))
-    streamed = np.concatenate(list(engine.stream(specs[5])))
+    assert_same_codes([future.result(60) for future in futures], expected)
+    streamed = np.concatenate(list(replaying.stream(specs[5])))
     assert np.abs(streamed - expected[5].audio).max() < 1e-4
     assert stand_in.replays > 3
 
 
 def test_nothing_is_replaced_after_the_capture(start: Start, stand_in: StandInGraphs) -> None:
     engine = start(kernels="off", slots=4)
-    state, model = engine._threads.state, engine._models.dual_ar
-    pointers = [memory(state), memory(state.cache), memory(state.fast_cache), weights(model.slow)]
+    state, slow = engine._state, engine._models.dual_ar.slow
 
+    def places() -> list[object]:
+        weights = [id(weight) for weight in slow.parameters()]
+        return [memory(state), memory(state.cache), memory(state.fast_cache), weights]
+
+    before = places()
     engine.warm_up()
-    for future in [engine.submit(spec(f"{n}.", max_frames=1 + n)) for n in range(9)]:
-        future.result(60)
-
-    now = [memory(state), memory(state.cache), memory(state.fast_cache), weights(model.slow)]
-    assert now == pointers
-    assert stand_in.slots == [4, 2, 1]
+    render(engine, [spec(f"{n}.", max_frames=1 + n) for n in range(5)])
+    assert places() == before
 
 
 def memory(item: object) -> dict[str, int]:
@@ -186,27 +187,17 @@ def memory(item: object) -> dict[str, int]:
     return {name: getattr(item, name).data_ptr() for name in names}
 
 
-def weights(module: torch.nn.Module) -> list[int]:
-    return [id(weight) for weight in module.parameters()]
-
-
+@pytest.mark.parametrize(("slots", "strict", "buckets"), [(5, False, [5, 4, 2, 1]), (3, True, [3])])
 def test_every_bucket_is_captured_before_the_first_request_largest_first(
-    start: Start, stand_in: StandInGraphs
+    start: Start, stand_in: StandInGraphs, slots: int, strict: bool, buckets: list[int]
 ) -> None:
-    engine = start(kernels="off", slots=10)
-
-    assert stand_in.slots == [10, 8, 4, 2, 1]
+    engine = start(kernels="off", slots=slots, strict=strict)
+    assert stand_in.slots == buckets
     described = engine.describe()
     assert described["graphs"] == "on"
-    assert [bucket["slots"] for bucket in described["graph_buckets"]] == [1, 2, 4, 8, 10]
+    assert [bucket["slots"] for bucket in described["graph_buckets"]] == buckets[::-1]
     assert described["graph_nodes"] == described["graph_buckets"][-1]["nodes"] > 100
     assert all(bucket["seconds"] >= 0 for bucket in described["graph_buckets"])
-
-
-def test_a_strict_engine_has_one_graph(start: Start, stand_in: StandInGraphs) -> None:
-    engine = start(kernels="off", slots=4, strict=True)
-
-    assert stand_in.slots == [4]
     assert engine.render(spec()).codes.shape[1] == 6
 
 
@@ -228,9 +219,7 @@ def test_buckets_that_find_no_memory_are_left_out_and_fewer_slots_used(
 ) -> None:
     stand_in.fails = run_out_above(2)
     engine = start(kernels="off", slots=8)
-
-    takes = [future.result(60) for future in [engine.submit(spec(f"{n}.")) for n in range(7)]]
-
+    takes = render(engine, [spec(f"{n}.") for n in range(7)])
     assert stand_in.slots == [8, 4, 2, 1]
     assert "memory ran out while a graph was captured: slots=8" in caplog.text
     assert "slots that may be used: 2 of 8" in caplog.text
@@ -243,7 +232,6 @@ def test_an_engine_that_can_capture_nothing_does_not_start(
     start: Start, stand_in: StandInGraphs, most: int, strict: bool
 ) -> None:
     stand_in.fails = run_out_above(most)
-
     with pytest.raises(
         SlotsDoNotFitError, match=r"4 slots of 512 positions.*TTS_ENGINE_WITHOUT=graphs"
     ):
@@ -257,7 +245,6 @@ def test_a_step_that_cannot_be_captured_is_not_run_eagerly_instead(
         raise RuntimeError("operation not permitted when stream is capturing.")
 
     stand_in.fails = refuse
-
     with pytest.raises(
         GraphCaptureError, match=r"3 slots.*not permitted.*TTS_ENGINE_WITHOUT=graphs"
     ):
@@ -265,14 +252,14 @@ def test_a_step_that_cannot_be_captured_is_not_run_eagerly_instead(
 
 
 def test_a_cpu_has_no_graphs_and_says_so_before_weights_are_loaded(
-    start: Start, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    described = start().describe()
+    described = engine.describe()
     assert (described["graphs"], described["graph_nodes"]) == ("off", None)
+    assert find_backend("auto", torch.device("cpu")) is None
     monkeypatch.setattr("synth.engine.engine.load_models", None)
-
     with pytest.raises(InvalidSpecError, match="Graphs need a CUDA device"):
-        start(graphs="on")
+        Engine.load(replace(CONFIG, graphs="on"))
 
 
 class KeptGraph:
@@ -304,18 +291,13 @@ def count(graph: object) -> int | None:
     return graph_capture._count_nodes(graph)  # type: ignore[arg-type]  # as good as one
 
 
-def test_the_driver_says_how_many_nodes_a_graph_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver())
-
-    assert count(KeptGraph()) == 812
-
-
-def test_without_the_drivers_answer_there_is_no_number_and_no_error(
+def test_the_driver_says_how_many_nodes_a_graph_has_or_there_is_no_number_and_no_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver())
+    assert count(KeptGraph()) == 812
     assert count(object()) is None
     monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver(status=1))
-
     assert count(KeptGraph()) is None
     assert "could not be counted: the driver answered 1" in caplog.text
     assert caplog.text.count("could not be counted") == 2
@@ -382,7 +364,6 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 
 def test_a_step_is_run_captured_and_replayed_once_before_it_is_used(device: Device) -> None:
     captured = CudaGraphs(torch.device("cuda:0")).capture(device.run)
-
     warm_up = ["run"] * graph_capture.WARM_UP_RUNS
     capture = ["begin", "run", "end", "instantiate", "replay", "wait"]
     assert device.calls == ["wait", *warm_up, *capture]
@@ -404,7 +385,3 @@ def test_graphs_share_a_pool_but_for_that_of_a_capture_that_failed(device: Devic
     failed, *shared = device.pools
     assert len(set(shared)) == 1
     assert failed not in shared
-
-
-def test_a_cpu_captures_nothing() -> None:
-    assert find_backend("auto", torch.device("cpu")) is None

@@ -10,11 +10,8 @@ from synth.engine.model.config import TransformerConfig
 from synth.engine.model.layers import (
     SPLIT_POSITIONS,
     FeedForward,
-    apply_rope,
     head_norm,
-    prefill_attention,
     rms_norm,
-    rope_table,
     split_attention,
     step_attention,
     step_mask,
@@ -27,27 +24,10 @@ def test_the_block_norm_casts_before_the_weight_and_the_head_norm_after() -> Non
     x = torch.randn(64, 32, generator=generator).bfloat16()
     weight = (1 + 0.3 * torch.randn(32, generator=generator)).bfloat16()
     wide = x.float() * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + 1e-6)
-
     block, head = rms_norm(x, weight, 1e-6), head_norm(x, weight, 1e-6)
-
     assert torch.equal(block, wide.bfloat16() * weight)
     assert torch.equal(head, (wide * weight.float()).bfloat16())
     assert not torch.equal(block, head)
-
-
-def test_rotary_tables_have_bfloat16_precision_as_float32_numbers() -> None:
-    table = rope_table(torch.arange(100), 32, 10000.0)
-
-    assert table.dtype is torch.float32
-    assert torch.equal(table, table.bfloat16().float())
-
-
-def test_rotation_pairs_neighbours_and_not_halves() -> None:
-    quarter_turn = torch.tensor([[0.0, 1.0], [1.0, 0.0]])  # cos, sin of pairs 0 and 1
-
-    rotated = apply_rope(torch.tensor([1.0, 2.0, 3.0, 4.0]), quarter_turn)
-
-    assert rotated.tolist() == [-2.0, 1.0, 3.0, 4.0]
 
 
 def test_a_step_sees_only_visible_positions_whatever_lies_beyond() -> None:
@@ -55,23 +35,10 @@ def test_a_step_sees_only_visible_positions_whatever_lies_beyond() -> None:
     q = torch.randn(2, 4, 8, generator=generator)
     keys, values = torch.randn(2, 2, 2, 6, 8, generator=generator)
     mask = step_mask(torch.tensor([2, 4]), 6)
-
     out = step_attention(q, keys, values, mask)
     keys, values = keys.clone(), values.clone()
     keys[0, :, 3:], values[0, :, 3:] = 1e4, 1e4
-
     assert torch.equal(step_attention(q, keys, values, mask), out)
-
-
-def test_a_prefills_last_row_is_the_step_at_its_position() -> None:
-    generator = torch.Generator().manual_seed(0)
-    q = torch.randn(1, 5, 4, 8, generator=generator)
-    keys, values = torch.randn(2, 1, 2, 5, 8, generator=generator)
-
-    rows = prefill_attention(q, keys, values, None)
-    step = step_attention(q[:, -1], keys, values, torch.zeros(1, 1, 1, 5))
-
-    torch.testing.assert_close(rows[:, -1], step, atol=1e-6, rtol=0)
 
 
 def test_joining_the_two_matrices_does_not_change_the_feed_forward() -> None:
@@ -99,9 +66,7 @@ def _inputs(length: int) -> tuple[Tensor, Tensor, Tensor]:
 def test_splits_give_what_one_pass_gives() -> None:
     q, keys, values = _inputs(3 * SPLIT_POSITIONS)
     mask = step_mask(torch.tensor([0, SPLIT_POSITIONS - 1, 2 * SPLIT_POSITIONS + 5]), keys.shape[2])
-
     found = split_attention(q, keys, values, mask)
-
     torch.testing.assert_close(found, step_attention(q, keys, values, mask), atol=1e-6, rtol=0)
 
 
@@ -122,6 +87,5 @@ def test_with_splits_a_stream_does_not_see_how_far_its_neighbours_are() -> None:
 
 def test_the_mask_shows_a_stream_everything_up_to_its_position() -> None:
     mask = step_mask(torch.tensor([1, 3]), 5)[:, 0, 0]
-
     assert (mask == 0).tolist() == [[True] * 2 + [False] * 3, [True] * 4 + [False]]
     assert mask[0, 2:].isneginf().all()

@@ -38,7 +38,6 @@ def _weight(rows: int = 48, columns: int = 32) -> tuple[torch.Tensor, torch.Tens
 def test_a_packed_matrix_gives_the_plain_product(shape: tuple[int, ...]) -> None:
     weight, bias = _weight()
     x = torch.randn(*shape)
-
     for given in (None, bias):
         found = PackedLinear(weight, given)(x)
         torch.testing.assert_close(found, F.linear(x, weight, given), atol=1e-5, rtol=0)
@@ -48,9 +47,7 @@ def test_a_packed_matrix_gives_the_plain_product(shape: tuple[int, ...]) -> None
 def test_a_packed_bfloat16_matrix_rounds_the_result_once() -> None:
     weight, _ = _weight()
     weight, x = weight.bfloat16(), torch.randn(7, 32).bfloat16()
-
     found = PackedLinear(weight, None)(x)
-
     exact = F.linear(x.double(), weight.double())
     assert found.dtype is torch.bfloat16
     torch.testing.assert_close(found.double(), exact, atol=1e-3, rtol=2**-8)
@@ -59,9 +56,7 @@ def test_a_packed_bfloat16_matrix_rounds_the_result_once() -> None:
 def test_eight_bits_are_off_by_little_and_the_error_is_told() -> None:
     weight, bias = _weight(300, 200)
     x = torch.randn(6, 200)
-
     found = Int8Linear(weight, bias)(x)
-
     exact = F.linear(x, weight, bias)
     assert float((found - exact).norm() / exact.norm()) < 0.03
     assert 0.001 < int8_error(weight, x) < 0.03
@@ -76,11 +71,11 @@ def test_in_eight_bits_a_vector_does_not_depend_on_its_neighbours() -> None:
     assert torch.backends.quantized.engine == before
     x = torch.randn(4, 40)
     crowd = torch.cat([x[:1], x[1:] * 1000])
-
     assert torch.equal(linear(x)[0], linear(crowd)[0])
     assert torch.equal(linear(x)[2], linear(x[2:3])[0])
 
 
+@pytest.mark.thorough
 def test_limits_put_on_the_libraries_decide_what_the_processor_can_do() -> None:
     limits = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
     code = "from synth.engine.native.library import find_processor as f; print(f().bf16)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,14 @@ from lab.golden.models import Loaded
 from synth.contract import Sampling
 from synth.engine.errors import InvalidSpecError
 from synth.engine.loading.weights import load_dual_ar
-from synth.engine.model.decode import decode_step
+from synth.engine.model.decode import StepOutput, decode_step
 from synth.engine.model.decode_state import FAILED, RUNNING, DecodeState
 from synth.engine.model.dual_ar import DualAR, SlowAR, Span
 from synth.engine.model.prefill import (
     MAX_PACK_POSITIONS,
     KeptPrefix,
     PrefixCache,
-    PrefixKeys,
-    SlotPrompt,
     SlotStart,
-    prefill,
     start_slots,
 )
 from tests.synth.engine.model.test_dual_ar import SHAPES
@@ -66,10 +64,16 @@ def _state(model: DualAR, slots: int, *, strict: bool = False, positions: int = 
     return DecodeState.allocate(model, num_slots=slots, max_positions=positions, strict=strict)
 
 
-def _assign(state: DecodeState, starts: Sequence[SlotStart], sampling: Sampling) -> None:
+def _begin(
+    model: DualAR,
+    state: DecodeState,
+    starts: Sequence[SlotStart],
+    sampling: Sampling,
+    prefixes: PrefixCache | None = None,
+) -> StepOutput:
     for start in starts:
-        positions = start.prefix_positions + start.own.shape[1]
-        state.assign(start.slot, sampling, prompt_positions=positions)
+        state.assign(start.slot, sampling, prompt_positions=start.positions)
+    return start_slots(model, state, starts, prefixes)
 
 
 def _whole(start: SlotStart) -> Tensor:
@@ -87,8 +91,7 @@ def _finish(model: DualAR, state: DecodeState, slots: Sequence[int]) -> list[Ten
 def _alone(model: DualAR, prompt: Tensor, sampling: Sampling) -> Tensor:
     """Return the frames of a prompt that went through in one piece, in a slot of its own."""
     state = _state(model, 1)
-    state.assign(0, sampling, prompt_positions=prompt.shape[1])
-    prefill(model, state, [SlotPrompt(0, prompt)])
+    _begin(model, state, [SlotStart(0, prompt)], sampling)
     return _finish(model, state, [0])[0]
 
 
@@ -112,30 +115,12 @@ def test_reused_prefixes_give_the_codes_of_whole_prompts(model: DualAR, sampling
     ]
     state, prefixes = _state(model, 5), PrefixCache(PLENTY)
 
-    _assign(state, starts, sampling)
-    start_slots(model, state, starts[:2], prefixes)
-    start_slots(model, state, starts[2:], prefixes)
+    _begin(model, state, starts[:2], sampling, prefixes)
+    _begin(model, state, starts[2:], sampling, prefixes)
     found = _finish(model, state, [start.slot for start in starts])
 
     for start, frames in zip(starts, found, strict=True):
         assert torch.equal(frames, _alone(model, _whole(start), sampling))
-
-
-def test_reused_keys_and_values_are_those_of_the_whole_prompt(model: DualAR) -> None:
-    voice, own = _columns(model, 60, seed=1), _columns(model, 11, seed=2)
-    whole, split = _state(model, 1), _state(model, 2)
-    starts = [SlotStart(slot, own, voice, "voice") for slot in (0, 1)]
-
-    whole.assign(0, GREEDY, prompt_positions=71)
-    prefill(model, whole, [SlotPrompt(0, torch.cat([voice, own], dim=1))])
-    _assign(split, starts, GREEDY)
-    start_slots(model, split, starts, PrefixCache(PLENTY))
-
-    for name in ("keys", "values"):
-        expected = getattr(whole.cache, name)[:, 0, :, :71]
-        for slot in (0, 1):
-            found = getattr(split.cache, name)[:, slot, :, :71]
-            torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
 
 
 def test_a_voice_of_600_positions_is_run_once_for_all_its_segments(
@@ -145,13 +130,11 @@ def test_a_voice_of_600_positions_is_run_once_for_all_its_segments(
     starts = [SlotStart(slot, _columns(model, 20, seed=slot), voice, "voice") for slot in range(6)]
     state, prefixes = _state(model, 4), PrefixCache(PLENTY)
 
-    _assign(state, starts[:4], GREEDY)
-    start_slots(model, state, starts[:4], prefixes)
+    _begin(model, state, starts[:4], GREEDY, prefixes)
     for slot in range(4):
         state.release(slot)
-    again = [SlotStart(slot, starts[4 + slot].own, voice, "voice") for slot in (0, 1)]
-    _assign(state, again, GREEDY)
-    start_slots(model, state, again, prefixes)
+    again = [replace(start, slot=start.slot - 4) for start in starts[4:]]
+    _begin(model, state, again, GREEDY, prefixes)
 
     lengths = [[span.length for span in spans] for spans in passes]
     assert lengths == [[600], [20] * 4, [20] * 2]
@@ -164,11 +147,8 @@ def test_a_prefix_too_large_to_keep_is_run_once_for_a_call(
     model, voice = loaded.model, _columns(loaded.model, 50, seed=1)
     starts = [SlotStart(slot, _columns(model, 8, seed=slot), voice, "voice") for slot in (0, 1)]
     state, prefixes = _state(model, 2), PrefixCache(100)
-
-    _assign(state, starts, GREEDY)
-    start_slots(model, state, starts, prefixes)
+    _begin(model, state, starts, GREEDY, prefixes)
     found = _finish(model, state, [0, 1])
-
     assert [len(spans) for spans in passes] == [1, 2]
     assert len(prefixes) == 0
     for start, frames in zip(starts, found, strict=True):
@@ -178,13 +158,8 @@ def test_a_prefix_too_large_to_keep_is_run_once_for_a_call(
 def test_packs_are_bounded_and_keep_their_order(loaded: Loaded, passes: list[list[Span]]) -> None:
     model, most = loaded.model, MAX_PACK_POSITIONS
     lengths = [most // 2, most // 2, 1, most + 30, 7, 8]
-    prompts = [SlotPrompt(slot, _columns(model, n, seed=slot)) for slot, n in enumerate(lengths)]
-    state = _state(model, 6)
-    for prompt in prompts:
-        state.assign(prompt.slot, GREEDY, prompt_positions=prompt.positions)
-
-    output = prefill(model, state, prompts)
-
+    starts = [SlotStart(slot, _columns(model, n, seed=slot)) for slot, n in enumerate(lengths)]
+    output = _begin(model, _state(model, 6), starts, GREEDY)
     found = [[span.slot for span in spans] for spans in passes]
     assert found == [[0, 1], [2], [3], [4, 5]]
     assert output.made.tolist() == [True] * 6
@@ -194,15 +169,13 @@ def test_starting_slots_leaves_the_running_ones_alone(loaded: Loaded) -> None:
     model = loaded.model
     first, second = (_columns(model, 30, seed=seed) for seed in (1, 2))
     state = _state(model, 3)
-    state.assign(1, SAMPLED, prompt_positions=30)
-    prefill(model, state, [SlotPrompt(1, first)])
+    _begin(model, state, [SlotStart(1, first)], SAMPLED)
     for _ in range(3):
         decode_step(model, state)
     tensors = {name: value for name, value in vars(state).items() if isinstance(value, Tensor)}
     before = {name: value[1].clone() for name, value in tensors.items()}
 
-    state.assign(2, GREEDY, prompt_positions=30)
-    output = prefill(model, state, [SlotPrompt(2, second)])
+    output = _begin(model, state, [SlotStart(2, second)], GREEDY)
 
     assert output.made.tolist() == [False, False, True]
     assert all(torch.equal(before[name], value[1]) for name, value in tensors.items())
@@ -214,10 +187,8 @@ def test_a_slot_assigned_and_not_started_makes_no_frame(loaded: Loaded) -> None:
     state = _state(model, 2)
     for slot in (0, 1):
         state.assign(slot, GREEDY, prompt_positions=30)
-
-    prefill(model, state, [SlotPrompt(0, prompt)])
+    start_slots(model, state, [SlotStart(0, prompt)])
     decode_step(model, state)
-
     assert state.frame.tolist() == [2, 0]
     assert state.active.tolist() == [True, False]
 
@@ -226,8 +197,7 @@ def test_a_prefix_forgotten_while_it_is_spoken_behind_changes_nothing(loaded: Lo
     model = loaded.model
     start = SlotStart(0, _columns(model, 12, seed=3), _columns(model, 40, seed=4), "voice")
     state, prefixes = _state(model, 1), PrefixCache(PLENTY)
-    _assign(state, [start], SAMPLED)
-    start_slots(model, state, [start], prefixes)
+    _begin(model, state, [start], SAMPLED, prefixes)
     kept = prefixes.get("voice")
     assert kept is not None
 
@@ -253,10 +223,9 @@ def test_a_prefix_that_is_not_finite_fails_its_slots_and_is_not_kept(loaded: Loa
     assert token not in torch.cat([_whole(starts[1])[0], starts[0].own[0]])
     before = weight[token].clone()
 
-    _assign(state, starts, GREEDY)
     try:
         weight.data[token] = float("nan")
-        start_slots(model, state, starts, prefixes)
+        _begin(model, state, starts, GREEDY, prefixes)
     finally:
         weight.data[token] = before
 
@@ -271,17 +240,15 @@ def test_strict_slots_have_the_same_bits_alone_packed_and_cached(
     owns = [_columns(model, 9 + 5 * slot, seed=20 + slot) for slot in range(3)]
     starts = [SlotStart(slot, own, voice, "voice") for slot, own in enumerate(owns)]
     together, prefixes = _state(model, 3, strict=True), PrefixCache(PLENTY)
-    _assign(together, starts, SAMPLED)
 
-    start_slots(model, together, starts, prefixes)
+    _begin(model, together, starts, SAMPLED, prefixes)
     assert [len(spans) for spans in passes] == [1, 1, 1, 1]
 
     for start in starts:
         for kept in (None, prefixes):
             alone = _state(model, 3, strict=True)
             other = SlotStart(2 - start.slot, start.own, voice, "voice")
-            _assign(alone, [other], SAMPLED)
-            start_slots(model, alone, [other], kept)
+            _begin(model, alone, [other], SAMPLED, kept)
             end = int(alone.position[other.slot])
             for name in ("keys", "values"):
                 found = getattr(alone.cache, name)[:, other.slot, :, :end]
@@ -291,18 +258,23 @@ def test_strict_slots_have_the_same_bits_alone_packed_and_cached(
 
 
 @pytest.mark.parametrize(
-    ("own", "prefix", "message"),
-    [(0, 10, "column of its own"), (11, 0, "assigned 10 positions; its prompt has 11")],
+    ("own", "prefix", "name", "message"),
+    [
+        (0, 10, "v", "column of its own"),
+        (11, 0, "v", "assigned 10 positions; its prompt has 11"),
+        (4, 6, "", "needs a name"),  # another one without a name would be taken for it
+    ],
 )
-def test_a_prompt_that_is_empty_or_not_the_assigned_one_is_refused(
-    loaded: Loaded, own: int, prefix: int, message: str
+def test_a_prompt_that_is_empty_nameless_or_not_the_assigned_one_is_refused(
+    loaded: Loaded, own: int, prefix: int, name: str, message: str
 ) -> None:
     state = _state(loaded.model, 1)
     state.assign(0, GREEDY, prompt_positions=10)
     columns = _columns(loaded.model, 11, seed=1)
-
     with pytest.raises(InvalidSpecError, match=message):
-        start_slots(loaded.model, state, [SlotStart(0, columns[:, :own], columns[:, :prefix], "v")])
+        start_slots(
+            loaded.model, state, [SlotStart(0, columns[:, :own], columns[:, :prefix], name)]
+        )
 
 
 ONE = 2 * 2 * 3 * 4 * 5 * 4  # bytes of the prefix below
@@ -320,7 +292,6 @@ def _filled(max_bytes: int, keys: str) -> PrefixCache:
 )
 def test_prefixes_are_kept_within_the_budget(most: int, keys: str, kept: str) -> None:
     cache = _filled(most * ONE, keys)
-
     assert [key for key in "abcd" if key in cache] == list(kept)
     assert (len(cache), cache.num_bytes) == (len(kept), len(kept) * ONE)
     assert [cache.get(key) is not None for key in "abcd"] == [key in kept for key in "abcd"]
@@ -329,46 +300,18 @@ def test_prefixes_are_kept_within_the_budget(most: int, keys: str, kept: str) ->
 
 def test_the_least_recently_used_prefix_goes_first_and_none_for_one_above_the_budget() -> None:
     cache = _filled(3 * ONE, "abc")
-
     cache.get("a")
     cache.put("large", KeptPrefix(torch.ones(2, 3, 99, 5), torch.ones(2, 3, 99, 5)))
     assert [key in cache for key in (*"abc", "large")] == [True, True, True, False]
     cache.put("d", KeptPrefix(torch.ones(2, 3, 4, 5), torch.ones(2, 3, 4, 5)))
-
     assert [key in cache for key in "abcd"] == [True, False, True, True]
     assert cache.num_bytes == 3 * ONE
 
 
 def test_forgotten_prefixes_give_their_memory_back() -> None:
     cache = _filled(4 * ONE, "abc")
-
     for key in ("a", "c", "never kept"):
         cache.evict(key)
     assert (len(cache), cache.num_bytes) == (1, ONE)
     cache.clear()
     assert (len(cache), cache.num_bytes) == (0, 0)
-
-
-def test_prefixes_that_differ_in_one_code_have_two_keys() -> None:
-    keys = PrefixKeys("model")
-    prefix = torch.arange(11 * 6).view(11, 6)
-    again, other = prefix.clone(), prefix.clone()
-    other[10, 5] += 1
-
-    assert keys.key(prefix) == keys.key(again)
-    assert keys.key(prefix) != keys.key(other)
-    assert keys.key(prefix) != keys.key(prefix.view(6, 11))
-    assert keys.key(prefix.T.contiguous().T) == keys.key(prefix)
-
-
-def test_another_model_format_or_attention_has_other_keys(
-    loaded: Loaded, loaded_bf16: Loaded
-) -> None:
-    def key(one: Loaded, fingerprint: str = "f", *, strict: bool = False) -> str:
-        state = DecodeState.allocate(one.model, num_slots=1, max_positions=8, strict=strict)
-        return PrefixKeys.of(fingerprint, one.model, state).key(torch.zeros(11, 3).long())
-
-    found = [key(loaded), key(loaded, "g"), key(loaded_bf16), key(loaded, strict=True)]
-
-    assert len(set(found)) == 4
-    assert found[0] == key(loaded)

@@ -7,10 +7,13 @@ raise SAMPLER_VERSION, run `python -m tests.synth.engine.model.test_sampler_vers
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 import subprocess
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -27,9 +30,12 @@ from synth.engine.model.sampling import (
     SAMPLER_VERSION,
     SECOND_TEMPERATURE,
     SECOND_TOP_P,
+    Candidates,
     CounterFrame,
     Cut,
+    draw,
     draw_words,
+    probabilities,
     replace_repeated,
 )
 from synth.engine.native.build import SOURCES, TARGETS, Target, find_compiler, processor_flags
@@ -153,28 +159,44 @@ void draw_row(const float *logits, int rows, float temperature, float top_p, int
     out[0] = ids[found.row[draw(&found, temperature, top_p, top_k, words, ids)]];
     out[1] = ids[found.row[draw(&found, 1.0f, 0.9f, top_k, words + 2, ids)]];
 }
+
+int winner(const float *logits, const float *upto, int count, float temperature, float top_p,
+           int64_t top_k, const int64_t *words) {
+    Candidates found = {.count = count, .is_finite = 1};
+    for (int i = 0; i < count; i++) {
+        found.logit[i] = logits[i], found.upto[i] = upto[i], found.row[i] = i;
+    }
+    return draw(&found, temperature, top_p, top_k, words, NULL);
+}
 """
 
 
-@pytest.mark.compiler
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_the_compiled_sampler_draws_what_its_version_drew(target: Target, tmp_path: Path) -> None:
+@pytest.fixture(scope="module", params=TARGETS, ids=lambda target: target.name)
+def compiled(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> ctypes.CDLL:
+    """The compiled sampler of a class that this processor is of."""
+    target: Target = request.param
     if not set(target.needs) <= processor_flags():
         pytest.skip(f"this processor is not of the class {target.name}")
-    source, library = tmp_path / "draw.c", tmp_path / "draw.so"
+    folder = tmp_path_factory.mktemp("sampler")
+    source, library = folder / "draw.c", folder / "draw.so"
     source.write_text(_SOURCE, encoding="utf-8")
     flags = ["-std=gnu11", "-O3", "-fPIC", "-shared", "-w", f"-I{SOURCES}", *target.flags]
     compiler = find_compiler()
     assert compiler is not None
     command = [compiler, *flags, "-o", str(library), str(source), "-lm"]
     subprocess.run(command, check=True, timeout=120)
-    draw_row = ctypes.CDLL(str(library)).draw_row
+    return ctypes.CDLL(str(library))
 
+
+@pytest.mark.compiler
+def test_the_compiled_sampler_draws_what_its_version_drew(compiled: ctypes.CDLL) -> None:
     def draw(case: Case) -> Tensor:
         out = torch.zeros(STREAMS, 2, dtype=torch.int64)
         logits, words, ids = case.logits.contiguous(), case.words.contiguous(), case.ids
         for place in range(STREAMS):
-            draw_row(
+            compiled.draw_row(
                 ctypes.c_void_p(logits[place].data_ptr()),
                 logits.shape[1],
                 ctypes.c_float(case.temperature[place].item()),
@@ -189,10 +211,50 @@ def test_the_compiled_sampler_draws_what_its_version_drew(target: Target, tmp_pa
     check_draws(draw)
 
 
+TIMES = 2000  # frames whose noise the same candidates are drawn with
+LOGITS = [1.25, 0.5, 0.25, -0.5]
+PASSING = [0.5, 0.75, 0.9375, 1 + 2**-23]  # sums past 1 by the last bit there is
+BELOW = [0.25, 0.5, 0.625, 0.65]
+_FRAMES = torch.arange(TIMES)
+WORDS = draw_words(torch.full_like(_FRAMES, 7), _FRAMES, 1)
+
+
+def winners(
+    compiled: ctypes.CDLL, upto: list[float], temperature: float, top_p: float, top_k: int
+) -> list[int]:
+    floats = ctypes.c_float * len(LOGITS)
+    logits, sums, values = floats(*LOGITS), floats(*upto), map(ctypes.c_float, (temperature, top_p))
+    call = partial(compiled.winner, logits, sums, len(LOGITS), *values, ctypes.c_int64(top_k))
+    return [call((ctypes.c_int64 * 2)(*pair)) for pair in WORDS[:, 0].tolist()]
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("upto", [PASSING, BELOW], ids=["passing", "below"])
+def test_compiled_draws_are_those_of_the_engine(compiled: ctypes.CDLL, upto: list[float]) -> None:
+    rows = torch.arange(4)
+    candidates = Candidates(torch.tensor([LOGITS]), rows.unsqueeze(0), torch.tensor([upto]))
+    uniform = CounterFrame(WORDS).uniform(0, rows)
+    for values in itertools.product([1e-6, 0.7, 1.99], [0.3, 0.5, 0.95, 1.0], [1, 3, 64]):
+        temperature, top_p, top_k = (torch.tensor([value]) for value in values)
+        cut = Cut.of(temperature, top_p, top_k, 4)
+        drawn = draw(probabilities(candidates, cut), uniform).flatten().tolist()
+        assert winners(compiled, upto, *values) == drawn, values
+
+
+@pytest.mark.compiler
+def test_compiled_cuts_go_behind_the_candidate_that_crosses_top_p_and_not_at_one(
+    compiled: ctypes.CDLL,
+) -> None:
+    drawn = Counter(winners(compiled, PASSING, 1.0, 1.0, 64))
+    for candidate, share in enumerate(torch.tensor(LOGITS).softmax(-1).tolist()):
+        assert drawn[candidate] / TIMES == pytest.approx(share, abs=0.03)
+    for top_p, kept in ((0.75, {0, 1}), (0.74, {0}), (0.01, {0})):
+        assert set(winners(compiled, PASSING, 1.0, top_p, 64)) == kept
+
+
 def test_another_version_drew_otherwise() -> None:
     """A version without a difference would make every take anew for nothing."""
     tables = [path.read_text() for path in RECORDED.glob("draws-*.json")]
-
     assert len(set(tables)) == len(tables)
     assert (RECORDED / f"draws-{SAMPLER_VERSION}.json").exists()
 

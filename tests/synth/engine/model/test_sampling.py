@@ -52,9 +52,7 @@ def test_with_top_p_one_and_every_candidate_nothing_is_cut() -> None:
     ones = torch.ones(200)
     candidates = best_candidates(logits, 50)
     assert bool((candidates.cumulative > 1).any())  # by rounding
-
     weights = probabilities(candidates, Cut.of(ones, ones, ones.long() * 10**6, 50))
-
     expected = logits.sort(descending=True).values.softmax(-1)
     torch.testing.assert_close(weights, expected, atol=1e-6, rtol=0)
 
@@ -62,9 +60,7 @@ def test_with_top_p_one_and_every_candidate_nothing_is_cut() -> None:
 def test_draws_come_as_often_as_their_probabilities_say() -> None:
     weights = torch.tensor([0.6, 0.3, 0.1, 0.0]).expand(20000, -1)
     uniform = torch.rand(20000, 4, generator=torch.Generator().manual_seed(1))
-
     shares = torch.bincount(draw(weights, uniform).flatten(), minlength=4) / 20000
-
     torch.testing.assert_close(shares, weights[0], atol=0.015, rtol=0)
     assert shares[3] == 0
     # A uniform number of zero never picks an illegal candidate.
@@ -76,9 +72,7 @@ def test_a_repeated_semantic_token_is_replaced_once_whatever_replaces_it() -> No
     window[:, 3] = 700
     first, second = torch.tensor([700, 701, 700, 0]), torch.tensor([705, 705, 700, 705])
     is_semantic = torch.tensor([True, True, True, False])
-
     chosen = replace_repeated(first, second, is_semantic, window)
-
     assert chosen.tolist() == [705, 701, 700, 0]
 
 
@@ -106,7 +100,6 @@ def test_a_value_out_of_range_is_refused_by_name(sampling: Sampling, word: str) 
 def test_any_top_k_will_do_where_every_row_is_kept_and_zeros_pass_only_when_lenient() -> None:
     check_sampling(Sampling(top_k=10**6), max_top_k=257, num_rows=257, lenient=False)
     check_sampling(Sampling(top_k=0, max_frames=0), max_top_k=64, num_rows=257, lenient=True)
-
     with pytest.raises(InvalidSpecError):
         check_sampling(Sampling(max_frames=-1), max_top_k=64, num_rows=257, lenient=True)
 
@@ -134,13 +127,11 @@ def test_philox_gives_the_published_answers(
     words = philox(
         [torch.tensor(word) for word in counter], (torch.tensor(key[0]), torch.tensor(key[1]))
     )
-
     assert tuple(int(word) for word in words) == expected
 
 
 def test_numbers_stay_the_same_from_version_to_version() -> None:
     values = _uniform(2**62 + 12345, 2**33 + 7, 10, torch.tensor([0, 1, 4095, 155773]))
-
     # Pinned: with other numbers the same seed would speak otherwise than before an upgrade.
     assert (values * 2**24).tolist() == [166159.0, 4844065.0, 14359949.0, 9314617.0]
 
@@ -148,9 +139,7 @@ def test_numbers_stay_the_same_from_version_to_version() -> None:
 def test_numbers_are_the_same_alone_and_among_neighbours() -> None:
     ids = torch.arange(50)
     seeds, frames = torch.tensor([3, 2**62 + 11, 3]), torch.tensor([4, 9, 5])
-
     batch = CounterNoise().frame(seeds, frames, 11).uniform(2, ids.expand(3, -1))
-
     for row, (seed, frame) in enumerate(zip(seeds.tolist(), frames.tolist(), strict=True)):
         assert torch.equal(batch[row], _uniform(seed, frame, 2, ids))
     # A candidate's number depends on its id and not on its rank.
@@ -162,9 +151,7 @@ def test_numbers_are_the_same_alone_and_among_neighbours() -> None:
 )
 def test_seed_frame_and_draw_each_change_all_numbers(other: tuple[int, int, int]) -> None:
     ids = torch.arange(1000)
-
     same = (_uniform(1, 0, 0, ids) == _uniform(*other, ids)).sum()
-
     assert int(same) == 0
 
 
@@ -187,9 +174,7 @@ def test_noise_in_the_references_order_draws_whole_rows_for_one_stream() -> None
     noise = TorchNoise(torch.Generator().manual_seed(5), vocab_size=20, codebook_size=8)
     rows = torch.Generator().manual_seed(5)
     expected = [torch.rand(size, generator=rows) for size in (20, 20, 8, 8)]
-
     frame = noise.frame(torch.zeros(1), torch.zeros(1), 4)
-
     ids = torch.tensor([[7, 3]])
     assert torch.equal(frame.uniform(1, ids), expected[1][ids])
     assert torch.equal(frame.uniform(3, ids), expected[3][ids])

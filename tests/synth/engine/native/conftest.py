@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 import pytest
 import torch
@@ -15,13 +16,18 @@ from synth.engine.native.convolution import Ahead, NativeConvolution, convolve
 from synth.engine.native.library import Library, load_library
 
 
+@cache
+def _load(target: Target) -> Library:
+    return load_library(target, cache_folders(None))
+
+
 @pytest.fixture(params=TARGETS, ids=lambda target: target.name)
 def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Library:
     """Return the code of a class, which all weights are then laid out for."""
     target: Target = request.param
     if not set(target.needs) <= processor_flags():
         pytest.skip(f"this processor is not of the class {target.name}")
-    loaded = load_library(target, cache_folders(None))
+    loaded = _load(target)
     for module in (matrix, convolution):
         monkeypatch.setattr(module, "native_library", lambda: loaded)
     return loaded

@@ -34,6 +34,13 @@ def script(folder: Path, name: str, text: str) -> Path:
     return path
 
 
+@pytest.fixture
+def unoptimised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile quickly, where only the file is looked at."""
+    flags = tuple("-O0" if flag == "-O3" else flag for flag in build._FLAGS)
+    monkeypatch.setattr(build, "_FLAGS", flags)
+
+
 @pytest.mark.parametrize(
     ("simd", "bf16", "flags", "name"),
     [
@@ -91,6 +98,7 @@ def test_a_compiler_that_fails_or_hangs_is_quoted_and_leaves_nothing(
 
 
 @pytest.mark.compiler
+@pytest.mark.usefixtures("unoptimised")
 def test_it_is_compiled_once_and_found_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,15 +106,14 @@ def test_it_is_compiled_once_and_found_again(
     made = tmp_path / library_name(AVX2)
     written = made.stat().st_mtime_ns
     monkeypatch.setenv("CC", "no-such-compiler")
-
     compiled_library(AVX2, [tmp_path / "empty", tmp_path])
-
     assert made.stat().st_mtime_ns == written
     assert [path.name for path in tmp_path.iterdir()] == [made.name]
 
 
 @pytest.mark.thorough
 @pytest.mark.compiler
+@pytest.mark.usefixtures("unoptimised")
 def test_several_that_compile_at_once_all_get_it(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: compiled_library(AVX2, [tmp_path]), range(4)))
@@ -115,25 +122,23 @@ def test_several_that_compile_at_once_all_get_it(tmp_path: Path) -> None:
 
 @pytest.mark.compiler
 @pytest.mark.parametrize("mode", [0o755, 0o777], ids=["cut short", "others may have written it"])
+@pytest.mark.usefixtures("unoptimised")
 def test_a_file_that_is_not_whole_or_not_ours_is_made_again(tmp_path: Path, mode: int) -> None:
     path = tmp_path / library_name(AVX2)
     path.write_bytes(b"\x7fELF" if mode == 0o755 else b"not ours")
     path.chmod(mode)
-
     compiled_library(AVX2, [tmp_path])
-
     assert path.stat().st_size > 10_000
     assert path.read_bytes().startswith(b"\x7fELF")
     assert not path.stat().st_mode & 0o022
 
 
 @pytest.mark.compiler
+@pytest.mark.usefixtures("unoptimised")
 def test_a_folder_that_cannot_be_written_is_passed_over(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.touch()
-
     compiled_library(AVX2, [blocked / "under", tmp_path / "good"])
-
     assert [path.name for path in (tmp_path / "good").iterdir()] == [library_name(AVX2)]
     with pytest.raises(NotCompiledError, match=r"no folder .* can be written"):
         compiled_library(Target("avx2", (*AVX2.needs, "bmi2")), [blocked / "under"])
@@ -155,25 +160,22 @@ def test_the_users_cache_comes_before_ours_and_other_flags_have_another_file(
 def test_every_class_compiles_without_a_warning(target: Target, tmp_path: Path) -> None:
     command = ["gcc", *build._FLAGS, *target.flags, "-Wall", "-Wextra"]
     source = str(build.SOURCES / "frame.c")
-
     done = subprocess.run(
         [*command, "-Werror", "-o", str(tmp_path / "x.so"), source, "-lm"],
         capture_output=True,
         text=True,
         check=False,
     )
-
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.compiler
+@pytest.mark.usefixtures("unoptimised")
 def test_an_image_can_bring_it_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "BUILT", tmp_path / "built")
     assert build.main(["avx2"]) == 0
     monkeypatch.setenv("CC", "no-such-compiler")
-
     compiled_library(AVX2, [])
-
     assert find_compiler() is None
     assert build.main([]) == 1
 
@@ -183,7 +185,6 @@ def test_an_image_for_another_machine_goes_without(
 ) -> None:
     monkeypatch.setattr(build, "BUILT", tmp_path / "built")
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
-
     assert build.main([]) == 0
     assert "aarch64" in capsys.readouterr().out
     assert not (tmp_path / "built").exists()
@@ -194,9 +195,7 @@ def test_an_image_for_another_machine_goes_without(
 def test_a_process_of_another_user_environment_finds_the_same_file(tmp_path: Path) -> None:
     code = "from synth.engine.native.library import native_library as n; print(n().target)"
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
-
     command = [sys.executable, "-c", code]
     found = [subprocess.check_output(command, env=environment, text=True) for _ in range(2)]
-
     assert found[0] == found[1]
     assert len(list((tmp_path / "ttsweb" / "native").iterdir())) == 1

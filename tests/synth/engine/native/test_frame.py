@@ -16,7 +16,7 @@ from synth.engine.model.decode import decode_step
 from synth.engine.model.decode_state import FAILED, RUNNING, DecodeState
 from synth.engine.model.dual_ar import DualAR
 from synth.engine.model.linear import LinearForm
-from synth.engine.model.prefill import PrefixCache, SlotPrompt, SlotStart, prefill, start_slots
+from synth.engine.model.prefill import PrefixCache, SlotStart, start_slots
 from synth.engine.native.frame import NativeFrames
 from synth.engine.native.library import Library
 from tests.synth.engine.random_checkpoint import write_checkpoint
@@ -62,7 +62,7 @@ def begun(model: DualAR, slots: int, *, longest: int = 60) -> DecodeState:
         prompt[0, ::3] = 65 + slot
         values: dict[str, Any] = {"seed": slot, "max_frames": 40, **SAMPLINGS[slot % 5]}
         state.assign(slot, Sampling(**values), prompt_positions=shape[1])
-        prefill(model, state, [SlotPrompt(slot, prompt)])
+        start_slots(model, state, [SlotStart(slot, prompt)])
     return state
 
 
@@ -132,9 +132,7 @@ def test_hidden_states_are_as_near_to_float32_as_those_of_pytorch(
 ) -> None:
     exact = hidden_states(model_of(golden.checkpoint, LinearForm.PLAIN))
     own = hidden_states(model_of(golden.checkpoint, LinearForm.PLAIN, dtype))
-
     found = hidden_states(model_of(golden.checkpoint, LinearForm.NATIVE, dtype))
-
     error, usual = (float((each - exact).norm() / exact.norm()) for each in (found, own))
     assert error <= max(1.2 * usual, 1e-5)
 
@@ -208,11 +206,9 @@ def test_a_part_of_the_slots_is_computed_and_a_poisoned_one_fails_alone(
 def test_a_long_stream_attends_to_all_of_it(library: Library, golden: GoldenFolder) -> None:
     plain, native = plain_and_native(golden.checkpoint)
     expected, found = (begun(model, 3, longest=200) for model in (plain, native))
-
     for _ in range(12):
         decode_step(native, found)
         decode_step(plain, expected)
-
     assert torch.equal(found.history, expected.history)
 
 
@@ -276,7 +272,7 @@ def test_streams_share_no_more_once_the_slot_they_read_has_other_content(
     step()  # a free slot takes part, and writes its first position
     sharing.assign(0, Sampling(seed=9, max_frames=40), prompt_positions=50)
     prompt = torch.zeros(1 + model.slow.num_codebooks, 50, dtype=torch.int64)
-    prefill(model, sharing, [SlotPrompt(0, prompt)])
+    start_slots(model, sharing, [SlotStart(0, prompt)])
     step()
     sharing.release(1)
     sharing.move(2, 1)

@@ -2,135 +2,123 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 
 import numpy as np
 import pytest
 import torch
 
-from synth.contract import FinishReason, SegmentAudio, Timings
+from synth.contract import FinishReason, Sampling, SegmentAudio
 from synth.engine.codec.halves import CodecDecoder
 from synth.engine.codec.load import uses_kernels
 from synth.engine.codec.streams import ChunkSchedule
 from synth.engine.device import DeviceLane, HostCopy
 from synth.engine.errors import DeviceOutOfMemoryError, EngineClosedError, InvalidSpecError
-from synth.engine.loading.loaded_models import load_models
 from synth.engine.slots.codec_thread import CodecPasses, CodecThread
-from synth.engine.slots.requests import FinishedCodes, LiveAudio, LiveChunk
+from synth.engine.slots.requests import LiveAudio, MadeCodes, SlotRequest
 from tests.synth.engine.codec.conftest import keep_eager, watched_passes
-from tests.synth.engine.engine_runs import CONFIG, wait_until
+from tests.synth.engine.engine_runs import CONFIG, HOP, models_of, wait_until
+
+EMPTY = torch.zeros(11, 0)
 
 
 @pytest.fixture(scope="module")
 def decoder() -> CodecDecoder:
-    return load_models(CONFIG).decoder
+    return models_of(CONFIG).decoder
 
 
 @pytest.fixture
 def codec(decoder: CodecDecoder) -> Iterator[CodecThread]:
     thread = codec_thread(decoder)
+    thread.start()
     yield thread
     thread.close()
 
 
 def codec_thread(
-    decoder: CodecDecoder, *, is_strict: bool = False, starts: bool = True
+    decoder: CodecDecoder,
+    *,
+    is_strict: bool = False,
+    num_threads: int = 0,
+    on_progress: Callable[[], None] = lambda: None,
 ) -> CodecThread:
-    thread = CodecThread(
+    return CodecThread(
         decoder,
         pass_frames=256,
         most_waiting=100,
         is_strict=is_strict,
-        num_threads=0,
-        on_progress=lambda: None,
+        num_threads=num_threads,
+        on_progress=on_progress,
     )
-    if starts:
-        thread.start()
-    return thread
 
 
-def finished(num_frames: int, *, seed: int = 0, priority: int = 0) -> FinishedCodes:
+def finished(
+    num_frames: int, *, seed: int = 0, priority: int = 0, is_heard: bool = False
+) -> MadeCodes:
+    """Return a segment's codes, or a stream's that come all at once."""
+    live = LiveAudio(ChunkSchedule()) if is_heard else None
+    request = SlotRequest(EMPTY, EMPTY, "", Sampling(), priority, live=live)
     generator = torch.Generator().manual_seed(seed)
-    return FinishedCodes(
-        codes=torch.randint(0, 256, (10, num_frames), generator=generator, dtype=torch.int32),
-        made=None,
-        reason=FinishReason.END,
-        future=Future(),
-        priority=priority,
-        timings=Timings(0.0, 0.0, 0.0, 0.0),
-    )
+    codes = torch.randint(0, 256, (10, num_frames), generator=generator, dtype=torch.int32)
+    return MadeCodes(request, codes, None, FinishReason.END)
 
 
-def answers(codec: CodecThread, items: Sequence[FinishedCodes]) -> list[SegmentAudio]:
+def answers(codec: CodecThread, items: Sequence[MadeCodes]) -> list[SegmentAudio]:
     with codec.paused():  # so that they meet in one pass
         for item in items:
-            codec.finish(item)
-    return [item.future.result(60) for item in items]
+            codec.feed(item)
+    return [answer_to(item) for item in items]
+
+
+def answer_to(item: MadeCodes) -> SegmentAudio:
+    return item.request.future.result(60)
 
 
 def test_segments_of_one_pass_sound_as_each_alone(
     codec: CodecThread, decoder: CodecDecoder
 ) -> None:
     items = [finished(n, seed=n) for n in (40, 38, 33, 7, 0)]
-
     for item, answer in zip(items, answers(codec, items), strict=True):
         (alone,) = decoder.decode([item.codes])
-        assert answer.audio.shape == (item.num_frames * 2048,)
+        assert answer.audio.shape == (item.num_frames * HOP,)
         assert np.allclose(answer.audio, alone.numpy(), atol=1e-4)
         assert answer.audio.base is None  # and not a piece of the whole pass
         assert np.array_equal(answer.codes, item.codes.numpy())
 
 
-def test_an_error_is_that_of_its_own_segment(codec: CodecThread) -> None:
-    good, bad = [finished(20, seed=n) for n in range(3)], finished(20)
-    bad.codes[3, 4] = -1
+def test_an_error_is_that_of_its_own_segment_or_stream(codec: CodecThread) -> None:
+    for is_heard in (False, True):
+        items = [finished(20, seed=n, is_heard=is_heard) for n in range(4)]
+        items[1].codes[3, 4] = -1
+        with codec._changed:  # all wait before the thread looks
+            for item in items:
+                codec.feed(item)
 
-    with codec.paused():
-        for item in (good[0], bad, *good[1:]):
-            codec.finish(item)
-
-    with pytest.raises(InvalidSpecError):
-        bad.future.result(60)
-    assert all(item.future.result(60).codes.shape[1] == 20 for item in good)
-
-
-def test_an_error_is_that_of_its_own_stream(codec: CodecThread) -> None:
-    chunks = []
-    for seed in range(2):
-        item = finished(5, seed=seed)
-        live = LiveAudio(ChunkSchedule())
-        chunks.append(LiveChunk(live, item.future, item.codes, None, item))
-    chunks[0].codes[0, 0] = -1
-
-    with codec._changed:  # both wait before the thread looks
-        for chunk in chunks:
-            codec.feed(chunk)
-
-    with pytest.raises(InvalidSpecError):
-        chunks[0].future.result(60)
-    assert chunks[1].future.result(60).audio.shape == (5 * 2048,)
+        with pytest.raises(InvalidSpecError):
+            answer_to(items.pop(1))
+        for item in items:
+            assert answer_to(item).audio.shape == (20 * HOP,)
 
 
 def streamed(codec: CodecThread, sizes: Sequence[int], seeds: Sequence[int]) -> list[SegmentAudio]:
     """Return what comes of streams that hand their chunks on side by side."""
-    items = [finished(sum(sizes), seed=seed) for seed in seeds]
-    lives = [LiveAudio(ChunkSchedule()) for _ in items]
+    items = [finished(sum(sizes), seed=seed, is_heard=True) for seed in seeds]
     start = 0
     for size in sizes:
-        start += size
         with codec._changed:  # the chunks of all streams meet in one pass
-            for item, live in zip(items, lives, strict=True):
-                last = item if start == sum(sizes) else None
-                codes = item.codes[:, start - size : start]
-                codec.feed(LiveChunk(live, item.future, codes, None, last))
-    return [item.future.result(60) for item in items]
+            for item in items:
+                chunk = MadeCodes(item.request, item.codes[:, start : start + size], None)
+                last = MadeCodes(item.request, item.codes, None, item.reason, start)
+                codec.feed(last if start + size == sum(sizes) else chunk)
+        start += size
+    return [answer_to(item) for item in items]
 
 
 def test_recorded_streams_sound_as_those_decoded_eagerly(
     codec: CodecThread, decoder: CodecDecoder
 ) -> None:
-    recorded = codec_thread(decoder, starts=False)
+    recorded = codec_thread(decoder)
     recorded.record_streams(ChunkSchedule(first=1, largest=8), capture=keep_eager)
     recorded.start()
     try:
@@ -142,16 +130,29 @@ def test_recorded_streams_sound_as_those_decoded_eagerly(
     expected = streamed(codec, [1, 2, 4, 8, 8, 3], seeds=[1, 2, 3])
     assert codec.describe()["codec_graphs"] == 0
     for ours, theirs in zip(found, expected, strict=True):
-        assert ours.audio.shape == (26 * 2048,)
+        assert ours.audio.shape == (26 * HOP,)
         assert np.allclose(ours.audio, theirs.audio, atol=1e-4)
         assert np.array_equal(ours.codes, theirs.codes)
+
+
+def test_only_the_last_chunk_of_a_stream_brings_codes_to_the_host(
+    codec: CodecThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, copied = HostCopy.take, []
+
+    def note(self: HostCopy, tensors: Sequence[torch.Tensor]) -> object:
+        copied.append(sum(one.numel() for one in tensors if one.dtype is torch.int32))
+        return real(self, tensors)
+
+    monkeypatch.setattr(HostCopy, "take", note)
+    (answer,) = streamed(codec, [1, 2, 4], seeds=[1])
+    assert answer.codes.shape == (10, 7)
+    assert copied == [0, 0, 10 * 7]
 
 
 def test_a_cpu_records_no_streams_by_itself(decoder: CodecDecoder) -> None:
     codec = codec_thread(decoder)
     codec.record_streams(ChunkSchedule())
-    codec.close()
-
     assert codec.describe() == {
         "codec_kernels": uses_kernels(decoder),
         "codec_graphs": 0,
@@ -197,46 +198,35 @@ def test_a_pass_holds_the_most_urgent_class_and_similar_lengths(decoder: CodecDe
 
 def test_strict_samples_do_not_depend_on_streams(decoder: CodecDecoder) -> None:
     codec = codec_thread(decoder, is_strict=True)
+    codec.start()
     try:
         (quiet,) = answers(codec, [finished(90, seed=3)])
-        listener: Future[SegmentAudio] = Future()
-        codec.watch([listener])
+        codec.watch([Future()])
         (beside,) = answers(codec, [finished(90, seed=3)])
     finally:
         codec.close()
-
     assert np.array_equal(quiet.audio, beside.audio)
 
 
-def test_while_paused_streams_go_on_and_segments_wait(codec: CodecThread) -> None:
-    item, streamed = finished(30), finished(4)
-    live = LiveAudio(ChunkSchedule())
+def test_while_paused_streams_go_on_and_segments_wait_and_are_counted(codec: CodecThread) -> None:
+    item, stream = finished(90, priority=10), finished(4, is_heard=True)
     with codec.paused():
-        codec.finish(item)
-        codec.feed(LiveChunk(live, streamed.future, streamed.codes, None, streamed))
-        assert streamed.future.result(60).audio.shape == (4 * 2048,)
-        assert codec.waiting_frames == 30
-
-    assert item.future.result(60).codes.shape[1] == 30
-
-
-def test_it_says_when_too_much_waits_for_a_class(codec: CodecThread) -> None:
-    with codec.paused():
-        codec.finish(finished(90, priority=10))
-        codec.finish(finished(20, priority=0))
-
-        assert codec.is_behind(10)
-        assert not codec.is_behind(0)
+        for one in (item, stream):
+            codec.feed(one)
+        assert answer_to(stream).audio.shape == (4 * HOP,)
+        assert codec.waiting_frames == 90
+        codec.feed(finished(20, priority=0))
+        assert (codec.is_behind(10), codec.is_behind(0)) == (True, False)
+    assert answer_to(item).codes.shape[1] == 90
 
 
 def test_a_cancelled_segment_is_not_decoded(codec: CodecThread, decoder: CodecDecoder) -> None:
     with watched_passes(decoder) as passes:
         cancelled = finished(30)
         with codec.paused():
-            codec.finish(cancelled)
-            assert cancelled.future.cancel()
+            codec.feed(cancelled)
+            assert cancelled.request.future.cancel()
         answers(codec, [finished(10)])
-
     assert passes == [(1, 10)]
 
 
@@ -273,20 +263,16 @@ def test_memory_that_is_not_enough_for_one_segment_is_its_error(
     with monkeypatch.context() as patch:
         patch.setattr(CodecDecoder, "decode", never)
         failed = finished(20)
-        codec.finish(failed)
+        codec.feed(failed)
         with pytest.raises(DeviceOutOfMemoryError):
-            failed.future.result(60)
-
+            answer_to(failed)
     assert answers(codec, [finished(20)])[0].codes.shape[1] == 20
 
 
 def test_its_number_of_torch_threads_is_its_own(decoder: CodecDecoder) -> None:
     before, seen = torch.get_num_threads(), []
-    codec = CodecThread(
+    codec = codec_thread(
         decoder,
-        pass_frames=64,
-        most_waiting=64,
-        is_strict=False,
         num_threads=before + 1,
         on_progress=lambda: seen.append(torch.get_num_threads()),
     )
@@ -295,16 +281,14 @@ def test_its_number_of_torch_threads_is_its_own(decoder: CodecDecoder) -> None:
     wait_until(lambda: bool(seen))
     codec.close()
 
-    assert seen == [before + 1]
-    assert torch.get_num_threads() == before
+    assert (seen, torch.get_num_threads()) == ([before + 1], before)
 
 
 def test_closing_ends_what_waits(decoder: CodecDecoder) -> None:
-    codec = codec_thread(decoder)
-    waiting = finished(10)
+    codec, waiting = codec_thread(decoder), finished(10)
+    codec.start()
     with codec.paused():
-        codec.finish(waiting)
+        codec.feed(waiting)
         codec.close()
-
     with pytest.raises(EngineClosedError):
-        waiting.future.result(60)
+        answer_to(waiting)

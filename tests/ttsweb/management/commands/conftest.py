@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
-import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from tests.workers.commands import (
     PROJECT,
     environment_for,
     run_python,
-    start,
+    serving,
 )
 from ttsweb import settings
 from ttsweb.client import Client, Clip
@@ -40,13 +38,13 @@ class Live:
     client: Client
     environment: dict[str, str]
 
-    def call(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def call(self, name: str, *given: object) -> subprocess.CompletedProcess[str]:
         """Run a command in the test's own process, where no database may be asked."""
         output, errors, code = io.StringIO(), io.StringIO(), 0
-        url, key = self.environment["TTS_URL"], self.environment["TTS_API_KEY"]
+        arguments = tuple(map(str, given))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(settings, "SERVER_URL", url)
-            patch.setattr(settings, "API_KEY", key)
+            patch.setattr(settings, "SERVER_URL", self.environment["TTS_URL"])
+            patch.setattr(settings, "API_KEY", self.environment["TTS_API_KEY"])
             try:
                 call_command(name, *arguments, stdout=output, stderr=errors)
             except CommandError as error:
@@ -57,24 +55,22 @@ class Live:
         printed = (output.getvalue(), errors.getvalue())
         return subprocess.CompletedProcess([name, *arguments], code, *printed)
 
+    def done(self, name: str, *given: object) -> str:
+        """Run a command that ends well; return what it prints."""
+        ended = self.call(name, *given)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
 
 @pytest.fixture(scope="session")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """A server with the voice Ada, and with the model that is built in."""
     environment = environment_for(tmp_path_factory.mktemp("server"))
     key = run_python(environment, MAKE_KEY)
-    port = str(_free_port())
-    with start(environment, "serve", "--port", port, "--json") as process:
-        try:
-            assert process.stdout is not None
-            url = json.loads(process.stdout.readline())["url"]
-            with Client(url, key, timeout=60) as client:
-                voice = client.voices.create("Ada", [Clip(CLIP, TRANSCRIPT)], consent="Synthetic.")
-                client.voices.wait_ready(voice["id"], timeout=PATIENCE_SECONDS)
-                yield Live(client, remote_environment(tmp_path_factory.mktemp("cli"), url, key))
-        finally:
-            process.terminate()
-            process.communicate(timeout=PATIENCE_SECONDS)
+    with serving(environment) as (_, said), Client(said["url"], key, timeout=60) as client:
+        voice = client.voices.create("Ada", [Clip(CLIP, TRANSCRIPT)], consent="Synthetic.")
+        client.voices.wait_ready(voice["id"], timeout=PATIENCE_SECONDS)
+        yield Live(client, remote_environment(tmp_path_factory.mktemp("cli"), said["url"], key))
 
 
 def remote_environment(folder: Path, url: str, key: str) -> dict[str, str]:
@@ -85,10 +81,3 @@ def remote_environment(folder: Path, url: str, key: str) -> dict[str, str]:
         "TTS_SECRET_KEY": "no session is made here, but a database needs one to be set",
         "TTS_DATABASE_URL": "postgresql://nobody:none@127.0.0.1:9/none",
     }
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port

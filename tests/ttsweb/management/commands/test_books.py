@@ -1,4 +1,4 @@
-"""Many books at once from the command line: a folder, a manifest, samples first; real workers."""
+"""Books from the command line: one rendered, edited, found again; many by folder or manifest."""
 
 from __future__ import annotations
 
@@ -35,63 +35,59 @@ def library(tmp_path: Path) -> Path:
     return folder
 
 
-def wait_state(live: Live, batch_id: str, status: str) -> dict[str, Any]:
+def wait_state(live: Live, batch_id: str, status: str) -> None:
     for _ in range(TIMEOUT):
         found = live.client.book_batches.poll(batch_id, 1.0)
         if found["status"] == status:
-            return dict(found)
+            return
     raise AssertionError(f"{batch_id} is {found['status']}, not {status}")
+
+
+def written(out: Path) -> list[Path]:
+    return sorted(path.relative_to(out) for path in out.rglob("*.m4b"))
 
 
 def test_manifest_with_samples_first_is_approved_and_lands_on_the_shelf(
     live: Live, library: Path, tmp_path: Path
 ) -> None:
     out, heard = tmp_path / "shelf", tmp_path / "heard"
-    arguments = ("render", "--manifest", str(library / "list.csv"), "--voice", "Ada",
-                 "--sample", "hold", "--out", str(out))  # fmt: skip
+    arguments = ("render", "--manifest", library / "list.csv", "--voice", "Ada", "--sample", "hold",
+                 "--out", out, "--json")  # fmt: skip
 
-    begun = live.call(*arguments, "--json")
-    assert begun.returncode == 0, begun.stderr
-    batch_id = json.loads(begun.stdout)["id"]
+    batch_id = json.loads(live.done(*arguments))["id"]
     wait_state(live, batch_id, "to_approve")
-    samples = live.call("book_batches", "samples", batch_id, "--out", str(heard), "--json")
+    samples = live.done("book_batches", "samples", batch_id, "--out", heard, "--json")
     entries = list(live.client.book_batches.entries(batch_id))
     assert [one["state"] for one in entries] == ["sampled"] * 3
-    live.call("books", "approve", str(entries[1]["book"]))
-    live.call("book_batches", "approve", batch_id)
-    ended = live.call("book_batches", "wait", batch_id, "--out", str(out), "--json")
+    live.done("books", "approve", entries[1]["book"])
+    live.done("book_batches", "approve", batch_id)
+    waited = live.done("book_batches", "wait", batch_id, "--out", out, "--json")
 
-    assert ended.returncode == 0, ended.stderr
-    assert len(json.loads(samples.stdout)["samples"]) == len(list(heard.glob("*.mp3"))) == 3
+    assert len(json.loads(samples)["samples"]) == len(list(heard.glob("*.mp3"))) == 3
+    report = json.loads(waited)["report"]
     for path in heard.glob("*.mp3"):
         with av.open(str(path)) as audio:
-            assert audio.duration is not None
-            assert audio.duration > 0
-    answer = json.loads(ended.stdout)
-    totals = answer["report"]["totals"]
-    assert totals["states"]["succeeded"] == 3
-    assert totals["takes_reused"] >= 3, "the samples' takes are used again"
-    assert [row["title"] for row in answer["report"]["books"]]
-    written = sorted(path.relative_to(out) for path in out.rglob("*.m4b"))
-    assert len(written) == 3
-    assert {"Oxen"} <= {part for path in written for part in path.parts}
-    again = live.call(*arguments, "--follow", "--json")
-    assert again.returncode == 0, again.stderr
-    assert json.loads(again.stdout)["batch"]["id"] == batch_id, "the same call finds its batch"
-    assert sorted(path.relative_to(out) for path in out.rglob("*.m4b")) == written
-    shown = live.call("book_batches", "show", batch_id)
-    assert "3 books" in shown.stdout
-    assert "3 succeeded" in shown.stdout
+            assert audio.duration is not None and audio.duration > 0, path.name
+    assert report["totals"]["states"]["succeeded"] == 3
+    assert report["totals"]["takes_reused"] >= 3, "the samples' takes are used again"
+    assert [row["title"] for row in report["books"]]
+    files = written(out)
+    assert len(files) == 3 and "Oxen" in {part for path in files for part in path.parts}
+    again = json.loads(live.done(*arguments, "--follow"))
+    assert again["batch"]["id"] == batch_id, "the same call finds its batch"
+    assert written(out) == files
+    shown = live.done("book_batches", "show", batch_id)
+    assert "3 books" in shown and "3 succeeded" in shown
 
 
-def test_folder_is_rendered_flat_and_nothing_of_others_is_written_over(
+def test_folder_is_rendered_flat_over_no_other_file(
     live: Live, library: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "flat"
     (out / "more").mkdir(parents=True)
     (out / "more" / "two.mp3").write_bytes(b"mine")
-    arguments = ("render", str(library), "--voice", "Ada", "--format", "mp3", "--layout", "flat",
-                 "--out", str(out), "--follow", "--json")  # fmt: skip
+    arguments = ("render", library, "--voice", "Ada", "--format", "mp3", "--layout", "flat",
+                 "--out", out, "--follow", "--json")  # fmt: skip
 
     ended = live.call(*arguments)
 
@@ -103,59 +99,126 @@ def test_folder_is_rendered_flat_and_nothing_of_others_is_written_over(
     assert (out / "more" / "two.mp3").read_bytes() == b"mine"
     assert (out / "one.mp3").is_file()
     (out / "more" / "two.mp3").unlink()
-    assert live.call(*arguments).returncode == 0
+    live.done(*arguments)
     assert (out / "more" / "two.mp3").stat().st_size > 1000
     live.client.book_batches.delete(answer["batch"]["id"])
 
 
-def test_file_that_is_not_there_is_told_before_anything_is_made(live: Live, library: Path) -> None:
-    (library / "one.epub").unlink()
+def test_missing_file_and_bad_lines_of_a_manifest_make_nothing(live: Live, library: Path) -> None:
+    lines = [{"file": "one.epub", "voice": "Nobody"}, {"file": "one.epub", "voice": "Ada", "x": 1}]
+    manifest = library / "bad.jsonl"
+    manifest.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     before = [batch["id"] for batch in live.client.book_batches.list()]
-    ended = live.call("render", "--manifest", str(library / "list.csv"), "--voice", "Ada")
-    assert ended.returncode == 1
-    assert "one.epub" in ended.stderr
+    bad = live.call("render", "--manifest", manifest)
+    (library / "one.epub").unlink()
+    missing = live.call("render", "--manifest", library / "list.csv", "--voice", "Ada")
+    assert (bad.returncode, missing.returncode) == (1, 1)
+    assert "line 1" in bad.stderr and "line 2" in bad.stderr
+    assert "one.epub" in missing.stderr
     assert [batch["id"] for batch in live.client.book_batches.list()] == before
 
 
-def test_bad_lines_of_a_manifest_are_all_named(live: Live, library: Path) -> None:
-    manifest = library / "bad.jsonl"
-    lines = [{"file": "one.epub", "voice": "Nobody"}, {"file": "one.epub", "voice": "Ada", "x": 1}]
-    manifest.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    ended = live.call("render", "--manifest", str(manifest))
+def test_one_book_is_planned_and_downloaded(live: Live, library: Path, tmp_path: Path) -> None:
+    book = live.client.books.upload(library / "one.epub", voice="Ada", format="mp3")["id"]
+    live.client.books.wait_planned(book, timeout=TIMEOUT)
 
-    assert ended.returncode == 1
-    assert "line 1" in ended.stderr
-    assert "line 2" in ended.stderr
+    plan = live.done("books", "plan", book)
+    left_out = json.loads(live.done("books", "plan", book, "--exclude", "1:1", "--json"))
+    listed = live.done("books", "plan", book)
+    included = json.loads(live.done("books", "plan", book, "--include", "1:1", "--json"))
+    assert [one["reason"] for one in left_out["skipped"]] == ["excluded"]
+    assert f"1:1: {TITLES[0]} came home." in listed
+    assert included["skipped"] == []
+    assert live.call("books", "plan", book, "--include", "9:9").returncode == 2
+    live.done("books", "start", book)
+    live.done("books", "download", book, "--follow", "-o", tmp_path / "a.mp3", "--json")
+    live.done("books", "download", book, "--kind", "srt", "-o", tmp_path)
 
-
-def test_one_book_is_listed_planned_started_and_downloaded(
-    live: Live, library: Path, tmp_path: Path
-) -> None:
-    sent = live.client.books.upload(library / "one.epub", voice="Ada", format="mp3")
-    live.client.books.wait_planned(sent["id"], timeout=TIMEOUT)
-
-    plan = live.call("books", "plan", sent["id"])
-    left_out = live.call("books", "plan", sent["id"], "--exclude", "1:1", "--json")
-    listed = live.call("books", "plan", sent["id"])
-    included = live.call("books", "plan", sent["id"], "--include", "1:1", "--json")
-    assert [one["reason"] for one in json.loads(left_out.stdout)["skipped"]] == ["excluded"]
-    assert f"1:1: {TITLES[0]} came home." in listed.stdout
-    assert json.loads(included.stdout)["skipped"] == []
-    assert live.call("books", "plan", sent["id"], "--include", "9:9").returncode == 2
-    started = live.call("books", "start", sent["id"])
-    ended = live.call(
-        "books", "download", sent["id"], "--follow", "-o", str(tmp_path / "a.mp3"), "--json"
-    )
-    made = live.call("books", "download", sent["id"], "--kind", "srt", "-o", str(tmp_path))
-
-    assert TITLES[0] in plan.stdout
-    assert started.returncode == 0, started.stderr
-    assert ended.returncode == 0, ended.stderr
+    assert TITLES[0] in plan
     assert (tmp_path / "a.mp3").stat().st_size > 1000
-    assert made.returncode == 0, made.stderr
     assert "-->" in (tmp_path / "one.srt").read_text()
-    assert sent["id"] in live.call("books", "ls").stdout
-    assert "srt" in live.call("books", "files", sent["id"]).stdout
-    assert live.call("books", "show", sent["id"]).returncode == 0
-    assert live.call("books", "delete", sent["id"]).returncode == 0
-    assert live.call("books", "show", sent["id"]).returncode == 1
+    assert book in live.done("books", "ls")
+    assert "srt" in live.done("books", "files", book)
+    live.done("books", "show", book)
+    live.done("books", "delete", book)
+    assert live.call("books", "show", book).returncode == 1
+
+
+CHAPTERS = ("The Garden", "The River")
+GARDEN = "The old gate was open again.\nNobody had closed it."
+RIVER = "Water ran under the bridge all night."
+
+
+def render(live: Live, target: Path, *texts: str) -> dict[str, Any]:
+    """Render a book of two chapters with these texts to a file; return what is said of it."""
+    path = target.with_name("cattle.epub")
+    path.write_bytes(epub(*zip(CHAPTERS, texts, strict=True)))
+    out = ("--out", target, "--follow", "--json")
+    found: dict[str, Any] = json.loads(live.done("render", path, "--voice", "Ada", *out))
+    return found
+
+
+def chapters_made(live: Live, book: Any) -> tuple[int, int]:
+    """Return how many chapters of a book's file were encoded, and how many were there."""
+    report: Any = live.client.jobs.get(str(book["job"]))["file"]
+    return report["chapters_encoded"], report["chapters_reused"]
+
+
+@pytest.fixture(scope="module")
+def first_edition(live: Live, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return render(live, tmp_path_factory.mktemp("first") / "book.m4b", GARDEN, RIVER)
+
+
+def test_book_becomes_an_m4b(live: Live, first_edition: dict[str, Any]) -> None:
+    assert (first_edition["status"], first_edition["title"]) == ("succeeded", "Cattle")
+    progress = first_edition["progress"]
+    assert progress["takes_rendered"] >= progress["segments_total"]
+    with av.open(first_edition["audio_path"]) as written:
+        titles = tuple(one["metadata"]["title"] for one in written.chapters())
+    assert titles == CHAPTERS
+    proof = live.client.books.proof(first_edition["id"])
+    assert proof["is_complete"]
+    assert proof["spoken_chars"] + proof["skipped_chars"] == proof["spine_chars"]
+
+
+@pytest.mark.usefixtures("first_edition")
+@pytest.mark.parametrize(
+    ("texts", "count"),
+    [
+        pytest.param((GARDEN, RIVER), 0, id="same", marks=pytest.mark.thorough),
+        pytest.param((GARDEN, "Water ran under the bridge all day."), 1, id="edited",
+                     marks=pytest.mark.thorough),
+        pytest.param((f"It rained.\n{GARDEN}", RIVER), 1, id="inserted"),
+    ],
+)  # fmt: skip
+def test_another_edition_renders_and_encodes_what_is_new_and_another_format_nothing(
+    live: Live, tmp_path: Path, texts: tuple[str, str], count: int
+) -> None:
+    books = [render(live, tmp_path / name, *texts) for name in ("book.m4b", "book.flac")]
+    for book, rendered in zip(books, (count, 0), strict=True):
+        progress = book["progress"]
+        assert progress["takes_rendered"] == rendered
+        assert progress["takes_reused"] == progress["segments_total"] - rendered
+        assert Path(book["audio_path"]).stat().st_size > 1000
+    assert chapters_made(live, books[0]) == (count, 2 - count)
+
+
+@pytest.mark.usefixtures("first_edition")
+def test_plan_is_edited_and_a_chapter_less_renders_nothing(live: Live, tmp_path: Path) -> None:
+    books, path = live.client.books, tmp_path / "cattle.epub"
+    path.write_bytes(epub(*zip(CHAPTERS, (GARDEN, RIVER), strict=True)))
+    sent = books.upload(path, voice="Ada", format="m4b", notes="skip")
+    book = books.wait_planned(sent["id"], timeout=60)
+    plan = books.plan(book["id"])
+    edit = {"edit": "exclude", "chapter": plan["chapters"][0]["id"]}
+    edited = books.edit(book["id"], [edit], plan_number=plan["plan_number"])
+    books.start(book["id"])
+    ended = books.wait(book["id"], timeout=120)
+
+    assert (book["status"], ended["status"]) == ("planned", "succeeded")
+    assert [chapter["included"] for chapter in edited["chapters"]] == [False, True]
+    assert ended["progress"] is not None and ended["progress"]["takes_rendered"] == 0
+    assert chapters_made(live, ended) == (0, 1)
+    assert book["id"] in [one["id"] for one in books.list()]
+    books.delete(book["id"])
+    assert book["id"] not in [one["id"] for one in books.list()]

@@ -1,18 +1,21 @@
-"""`./tts render` and `./tts say` against a real server."""
+"""'./tts render' and './tts say' against a real server, and the client of the README."""
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.ttsweb.management.commands.conftest import Live
+from tests.ttsweb.management.commands.conftest import CLIP, Live
 from tests.workers.commands import (
     PATIENCE_SECONDS,
     PROJECT,
@@ -34,7 +37,6 @@ def texts(tmp_path: Path) -> list[str]:
 
 
 def newest_job(live: Live, words: str) -> str:
-    """Return the id of the newest job with this text, once there is one."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         for job in live.client.jobs.list(status="queued,running"):
@@ -46,14 +48,11 @@ def newest_job(live: Live, words: str) -> str:
 
 def test_each_file_becomes_an_audio_file(live: Live, texts: list[str], tmp_path: Path) -> None:
     folder = tmp_path / "new" / "audio"
-    arguments = ["--voice", "Ada", "--out", str(folder), "--format", "flac", "--follow", "--json"]
+    arguments = ["--voice", "Ada", "--out", folder, "--format", "flac", "--follow", "--json"]
     ended = live.call("render", *texts, *arguments)
-
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stderr == "", "bars are for terminals"
+    assert (ended.returncode, ended.stderr) == (0, ""), "bars are for terminals"
     answer = one_object(ended.stdout)["jobs"]
-    assert [row["file"] for row in answer] == texts
-    assert [row["status"] for row in answer] == ["succeeded"] * 2
+    assert [(row["file"], row["status"]) for row in answer] == [(t, "succeeded") for t in texts]
     assert sorted(path.name for path in folder.iterdir()) == ["one.flac", "two.flac"]
     check_is_speech(folder / "one.flac", seconds=(0.3, 5.0))
     assert live.client.jobs.get(answer[0]["job"])["priority"] == "bulk"
@@ -65,14 +64,9 @@ def test_options_and_speakers_reach_the_server_and_the_file(live: Live, tmp_path
     options = ["--format", "opus", "--bit-rate", "32k", "--sample-rate", "24000"]
     options += ["--loudness", "-18", "--language", "en-gb", "--pause", "speaker=0"]
     options += ["--deadline", "10m", "--retention", "2h", "--priority", "interactive"]
-    voices = ["--voice", "Ada", "--voice", "2=ada"]
-
-    ended = live.call(
-        "render", str(path), *voices, *options, "--out", str(tmp_path), "--follow", "--json"
-    )
-
-    assert ended.returncode == 0, ended.stderr
-    job = live.client.jobs.get(one_object(ended.stdout)["jobs"][0]["job"])
+    options += ["--voice", "Ada", "--voice", "2=ada", "--out", str(tmp_path), "--follow", "--json"]
+    answer = one_object(live.done("render", path, *options))
+    job = live.client.jobs.get(answer["jobs"][0]["job"])
     assert [(one["speaker"], one["name"]) for one in job["voices"]] == [(0, "Ada"), (2, "Ada")]
     assert (job["format"], job["bit_rate"], job["sample_rate"]) == ("opus", 32_000, 24_000)
     assert (job["loudness"], job["language"], job["retention"]) == (-18, "en-GB", 7200)
@@ -85,20 +79,16 @@ def test_without_follow_the_line_that_fetches_the_audio_is_printed_and_works(
     live: Live, texts: list[str], tmp_path: Path
 ) -> None:
     folder = tmp_path / "a folder"
-    ended = live.call("render", texts[0], "--voice", "Ada", "--out", str(folder))
-    label, _, line = ended.stdout.strip().partition("  ")
+    printed = live.done("render", texts[0], "--voice", "Ada", "--out", folder)
+    label, _, line = printed.strip().partition("  ")
     words = shlex.split(line)
-    fetched = live.call("jobs", *words[2:])
-
     assert (label, words[:2]) == (texts[0], ["./tts", "jobs"])
-    assert fetched.returncode == 0, fetched.stderr
+    live.done("jobs", *words[2:])
     check_is_speech(folder / "one.wav", seconds=(0.3, 5.0))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_leaves_the_job_and_tells_the_way_back(
-    live: Live, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_signal_tells_the_way_back(live: Live, tmp_path: Path, number: signal.Signals) -> None:
     words = f"It was number {int(number)}."
     path = tmp_path / "long.txt"
     path.write_text(f"{words} {LONG}", encoding="utf-8")
@@ -119,41 +109,28 @@ def test_signal_leaves_the_job_and_tells_the_way_back(
     assert [found.name for found in tmp_path.iterdir()] == ["long.txt"]
 
 
-def test_text_that_the_server_refuses_is_named_and_what_was_queued_can_be_fetched(
+def test_text_that_the_server_refuses_is_named_and_one_that_cannot_be_read_before_all(
     live: Live, texts: list[str], tmp_path: Path
 ) -> None:
-    wrong = tmp_path / "wrong.txt"
-    wrong.write_bytes(b"binary\x00text")
-    ended = live.call("render", texts[0], str(wrong), "--voice", "Ada", "--json")
-
-    assert ended.returncode == 1
-    error = one_object(ended.stdout)["error"]
-    assert error["code"].startswith("text_") and str(wrong) in error["message"]
-    assert "--follow -o one.wav" in ended.stderr
-
-
-def test_file_that_cannot_be_read_is_told_before_anything_is_queued(
-    live: Live, texts: list[str], tmp_path: Path
-) -> None:
-    latin, empty = tmp_path / "latin.txt", tmp_path / "empty.txt"
-    latin.write_bytes(b"caf\xe9")
-    empty.write_text(" \n")
-    before = [job["id"] for job in live.client.jobs.list()]
-
-    for path, code in (
-        (latin, "text_not_utf8"), (empty, "text_empty"), (tmp_path / "no.txt", "file_error")
+    path = tmp_path / "wrong.txt"
+    jobs = len(list(live.client.jobs.list()))
+    for content, code, made in (
+        (None, "file_error", 0), (b"caf\xe9", "text_not_utf8", 0), (b" \n", "text_empty", 0),
+        (b"binary\x00text", "text_", 1),
     ):  # fmt: skip
-        ended = live.call("render", texts[0], str(path), "--voice", "Ada")
+        if content is not None:
+            path.write_bytes(content)
+        ended = live.call("render", texts[0], path, "--voice", "Ada", "--json")
+        error = one_object(ended.stdout)["error"]
         assert ended.returncode == 1
-        assert f"{code}: {path}" in ended.stderr
-
-    assert [job["id"] for job in live.client.jobs.list()] == before
+        assert error["code"].startswith(code) and str(path) in error["message"], content
+        assert len(list(live.client.jobs.list())) == jobs + made
+    assert "--follow -o one.wav" in ended.stderr, "what was queued can be fetched"
 
 
 def test_say_speaks_on_the_server(live: Live, tmp_path: Path) -> None:
     target = tmp_path / "new" / "out.flac"
-    ended = run(live.environment, "say", "I saw it.", "--voice", "ADA", "-o", str(target), "--json")
-
+    ended = run(live.environment, "say", "I saw it.", "--voice", "ADA", "-o", target, "--json")
     assert ended.returncode == 0, ended.stderr
     answer = one_object(ended.stdout)
     assert answer["audio_path"] == str(target)
@@ -170,10 +147,10 @@ def test_say_speaks_on_the_server(live: Live, tmp_path: Path) -> None:
         ("Hello.", "Ada", "out.txt", "format_unknown: "),
     ],
 )
-def test_say_tells_what_the_server_refuses(
+def test_say_tells_refusals(
     live: Live, tmp_path: Path, text: str, voice: str, name: str, code: str
 ) -> None:
-    ended = live.call("say", text, "--voice", voice, "-o", str(tmp_path / name))
+    ended = live.call("say", text, "--voice", voice, "-o", tmp_path / name)
     assert ended.returncode == 1
     assert f"CommandError: {code}" in ended.stderr
     assert list(tmp_path.iterdir()) == []
@@ -190,15 +167,25 @@ def test_bars_are_drawn_on_a_terminal(live: Live, texts: list[str], tmp_path: Pa
     )
     os.close(theirs)
     drawn = b""
-    while True:
-        try:
-            chunk = os.read(ours, 65536)
-        except OSError:  # Linux says so when the other end is closed
-            break
-        if not chunk:
-            break
-        drawn += chunk
+    with suppress(OSError):  # Linux says so when the other end is closed
+        while chunk := os.read(ours, 65536):
+            drawn += chunk
     os.close(ours)
 
     assert process.wait(timeout=PATIENCE_SECONDS) == 0
     assert b"jobs" in drawn and b"segments" in drawn and b"x real time" in drawn
+
+
+README = (PROJECT / "README.md").read_text(encoding="utf-8")
+
+
+def test_example_of_readme_works(
+    live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = re.search(r"```python\n(from ttsweb\.client .*?)```", README, re.DOTALL)
+    assert found is not None
+    code = found[1].replace("http://127.0.0.1:8000", live.client.url).replace("Ada", "Emmy")
+    shutil.copy(CLIP, tmp_path / "clip.wav")
+    monkeypatch.chdir(tmp_path)
+    exec(code, {"KEY": live.environment["TTS_API_KEY"]})
+    assert (tmp_path / "morning.mp3").stat().st_size > 1000

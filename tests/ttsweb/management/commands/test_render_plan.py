@@ -1,3 +1,5 @@
+"""`./tts render --plan` prints the plan of a book without server, key or voice."""
+
 from __future__ import annotations
 
 import json
@@ -27,7 +29,6 @@ def printed(*arguments: str) -> str:
 
 def test_a_plan_needs_neither_server_nor_key_nor_voice() -> None:
     plan = json.loads(printed(BOOK, "--plan", "--json"))
-
     read = [row["title"] for row in plan["chapters"] if row["included"]]
     assert read[:3] == ["I", "II", "III"]
     assert read[-1] == "Epilogue"
@@ -50,7 +51,6 @@ def test_a_plan_for_people_fits_a_terminal(tmp_path: Path) -> None:
         "# Contents\n\nOne\n\n# A chapter " + "of many words " * 20 + "\n\nText \ufffd here.\n\n"
         "# Another " + "title that is long " * 9 + "\n\n" + "word " * 1500
     )
-
     for shown in (printed(BOOK, "--plan"), printed(str(path), "--plan")):
         lines = shown.splitlines()
         assert max(map(len, lines)) <= 80
@@ -76,23 +76,12 @@ def test_a_file_that_is_no_book_is_told_with_its_code(tmp_path: Path) -> None:
     assert caught.value.returncode == 1
 
 
-def test_rendering_still_asks_for_a_voice() -> None:
-    with pytest.raises(CommandError) as caught:
-        call_command("render", BOOK)
-    assert caught.value.returncode == 2
-    assert "--voice" in str(caught.value)
-
-
 def test_a_plan_tells_who_could_speak_and_how_much_is_dialogue(tmp_path: Path) -> None:
     path = tmp_path / "talk.md"
-    path.write_text(
-        "# One\n\n<|speaker:Ann|>I was here.\n\n<|speaker:0|>“Come along now,” he said.\n",
-        encoding="utf-8",
-    )
+    text = "# One\n\n<|speaker:Ann|>I was here.\n\n<|speaker:0|>“Come along now,” he said.\n"
+    path.write_text(text, encoding="utf-8")
     arguments = (str(path), "--plan", "--dialogue-voice", "Bob", "--character", "ANN=Ada")
-
     answer, shown = json.loads(printed(*arguments, "--json")), printed(*arguments)
-
     found = [(one["name"], one["voice"], one["speeches"]) for one in answer["characters"]]
     assert found == [("Ann", "Ada", 1)]
     assert answer["dialogue"]["share"] > 0
@@ -101,11 +90,23 @@ def test_a_plan_tells_who_could_speak_and_how_much_is_dialogue(tmp_path: Path) -
     assert "of the spoken text" in shown
 
 
-def test_two_voices_for_one_character_are_a_usage_error(tmp_path: Path) -> None:
-    path = tmp_path / "talk.txt"
-    path.write_text("Words.", encoding="utf-8")
-    with pytest.raises(CommandError) as caught:
-        printed(str(path), "--plan", "--character", "ANN=Ada", "--character", "ANN=Bob")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "--voice"),
+        (("--plan", "--character", "ANN=Ada", "--character", "ANN=Bob"), "ANN has two voices"),
+        *((("--plan", "--include", what), "not a part of this plan")
+          for what in ("99", "nothing", "a:b", "")),
+        (("--plan", "--include", "2:99"), r"bell\.html: "),
+    ],
+)  # fmt: skip
+def test_wrong_arguments_are_an_error(
+    tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    path = tmp_path / "bell.html"
+    path.write_text(SITE)
+    with pytest.raises(CommandError, match=words) as caught:
+        printed(str(path), *arguments)
     assert caught.value.returncode == 2
 
 
@@ -129,16 +130,5 @@ def test_what_is_left_out_is_listed_with_its_words_and_can_be_included(tmp_path:
     assert all(row["included"] for row in plan["skipped"])
     assert plan["completeness"]["skipped"] == {}
     plan = json.loads(printed(str(path), "--plan", "--json", "--exclude", "2:1"))
-    assert {row["text"]: row["reason"] for row in plan["skipped"]} == {
-        "It rang in the night.": "excluded",
-        "Write to us": "site",
-    }
-
-
-@pytest.mark.parametrize("what", ["99", "2:99", "nothing", "a:b", ""])
-def test_a_switch_that_names_nothing_is_refused(tmp_path: Path, what: str) -> None:
-    path = tmp_path / "bell.html"
-    path.write_text(SITE)
-    with pytest.raises(CommandError) as refused:
-        printed(str(path), "--plan", "--include", what)
-    assert refused.value.returncode == 2
+    reasons = {row["text"]: row["reason"] for row in plan["skipped"]}
+    assert reasons == {"It rang in the night.": "excluded", "Write to us": "site"}

@@ -1,0 +1,1 @@
+"""Change audio block by block, and encode it into files and streams; without Django and torch."""

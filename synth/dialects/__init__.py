@@ -1,0 +1,1 @@
+"""Serve calls as other speech services have them, so that their clients work unchanged."""

@@ -1,0 +1,1 @@
+"""Speak over WebSockets what is still being written."""

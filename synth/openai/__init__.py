@@ -1,1 +1,0 @@
-"""Serve calls as OpenAI's API has them, so that its clients work unchanged."""

@@ -1,0 +1,202 @@
+"""Test whole frames and codec halves of kernels, and that a benchmark finds every kernel."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+pytest.importorskip("triton", reason="Triton is not installed")
+
+from lab.golden.case import GoldenFolder
+from lab.golden.models import Loaded
+from lab.gpu_check import kernel_cases
+from synth.contract import Sampling
+from synth.engine import kernels
+from synth.engine.codec.config import TransformerConfig
+from synth.engine.codec.halves import CodecDecoder, CodecEncoder
+from synth.engine.codec.load import use_kernels, uses_kernels
+from synth.engine.errors import CheckpointError
+from synth.engine.model.decode import decode_step
+from synth.engine.model.decode_state import FAILED, RUNNING, DecodeState
+from synth.engine.model.prefill import SlotStart, start_slots
+from tests.synth.engine.codec.conftest import decode_rounds, make_config, random_codes
+
+NUM_FRAMES = 2
+CHANGED = ("columns", "history", "window", "position", "frame", "active", "status")
+
+
+@pytest.fixture
+def state(loaded: Loaded, golden: GoldenFolder) -> DecodeState:
+    """Return three slots behind prompts of different lengths, with their first frames made."""
+    arrays = golden.tensors("greedy")
+    state = DecodeState.allocate(loaded.model, num_slots=3, max_positions=256)
+    for slot, case in enumerate(("no_voice", "one_voice", "two_voices")):
+        prompt = arrays[f"{case}.prompt"]
+        sampling = Sampling(seed=slot, temperature=0.9, top_p=0.95, top_k=20, max_frames=20)
+        state.assign(slot, sampling, prompt_positions=prompt.shape[1])
+        start_slots(loaded.model, state, [SlotStart(slot, prompt)])
+    return state
+
+
+@pytest.mark.thorough
+def test_frames_of_kernels_are_those_of_the_engine(loaded: Loaded, state: DecodeState) -> None:
+    model, other = loaded.model, copy.deepcopy(state)
+    other.active[1] = state.active[1] = False
+
+    for _ in range(NUM_FRAMES):
+        expected = decode_step(model, state)
+        model.use_kernels()
+        found = decode_step(model, other)
+        model.has_kernels = False
+
+        for name in ("columns", "made", "is_speech", "first_draw", "second_draw"):
+            assert torch.equal(getattr(found, name), getattr(expected, name)), name
+        for name in CHANGED:
+            assert torch.equal(getattr(other, name), getattr(state, name)), name
+    live = int(other.position.min())
+    torch.testing.assert_close(
+        other.cache.keys[:, :, :, :live], state.cache.keys[:, :, :, :live], atol=1e-4, rtol=1e-4
+    )
+
+
+@pytest.mark.thorough
+def test_poisoned_slot_fails_alone_among_kernels(loaded: Loaded, state: DecodeState) -> None:
+    model = loaded.model
+    state.cache.values[:, 1, :, 0] = float("nan")
+    model.use_kernels()
+    made = decode_step(model, state)
+    model.has_kernels = False
+    assert state.status.tolist() == [RUNNING, FAILED, RUNNING]
+    assert made.is_speech.tolist() == [True, False, True]
+
+
+@pytest.mark.thorough
+def test_model_of_another_form_is_refused(loaded: Loaded) -> None:
+    matrix = loaded.model.slow.blocks[0].attention.wo
+    assert isinstance(matrix, nn.Linear)
+    weight = matrix.weight
+    matrix.weight = nn.Parameter(weight.T.contiguous().T, requires_grad=False)
+    with pytest.raises(CheckpointError, match="TTS_ENGINE_WITHOUT=kernels"):
+        loaded.model.use_kernels()
+    matrix.weight = weight
+    assert not loaded.model.has_kernels
+
+
+Half = TypeVar("Half", bound=nn.Module)
+CONFIG = make_config(
+    latent_dim=8,
+    encoder_strides=(2, 4, 8),
+    downsample_factors=(2,),
+    decoder_dim=24,
+    decoder_rates=(8, 4, 2),
+    upsample_factors=(2,),
+    num_residual_codebooks=2,
+    encoder_transformer=TransformerConfig(16, 1, 1, 20, 64),
+    pre_module=TransformerConfig(8, 1, 1, 12, 16),
+    post_module=TransformerConfig(8, 2, 1, 12, 16),
+)
+
+
+def pair(half_type: type[Half], device: torch.device, dtype: torch.dtype) -> tuple[Half, Half]:
+    generator = torch.Generator().manual_seed(5)
+    plain = half_type(CONFIG).requires_grad_(False).eval()
+    for name, weight in plain.named_parameters():
+        fan_in = weight[0].numel() if weight.dim() > 1 else 100
+        weight.normal_(std=0.6 * fan_in**-0.5, generator=generator)
+        weight.add_(1.0 if name.endswith(("alpha", "norm.weight")) else 0.0)
+    plain = plain.to(device, dtype)
+    return plain, use_kernels(copy.deepcopy(plain))
+
+
+@pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-5), (torch.bfloat16, 0.03)])
+def test_a_decoder_gives_the_same_audio(
+    device: torch.device, dtype: torch.dtype, close: float
+) -> None:
+    plain, fused = pair(CodecDecoder, device, dtype)
+    codes = [random_codes(CONFIG, 9), random_codes(CONFIG, 4, 1)]
+    found, expected = fused.decode(codes), plain.decode(codes)
+    assert uses_kernels(fused) and not uses_kernels(plain)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=close, rtol=0)
+    assert torch.cat(expected).std() > 0.02
+
+
+@pytest.mark.thorough
+def test_an_encoder_gives_the_same_latents(device: torch.device) -> None:
+    plain, fused = pair(CodecEncoder, device, torch.float32)
+    wave = torch.randn(1, 1, 128 * 5, generator=torch.Generator().manual_seed(1)).to(device)
+    found, expected = fused.encoder(wave), plain.encoder(wave)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    codes = plain.encode(wave[0, 0])
+    for piece in (1, 2, 5):  # the last one takes the whole
+        assert torch.equal(fused.encode(wave[0, 0], piece_frames=piece), codes)
+
+
+@pytest.mark.thorough
+def test_chunks_of_streams_give_the_audio_of_the_whole(device: torch.device) -> None:
+    plain, fused = pair(CodecDecoder, device, torch.float32)
+    codes = [random_codes(CONFIG, 20, seed) for seed in range(2)]
+    found, _ = decode_rounds(fused, codes, [(1, 1), (2, 2), (8, 8), (9, 9)])
+    for audio, matrix in zip(found, codes, strict=True):
+        (whole,) = plain.decode([matrix])
+        torch.testing.assert_close(audio, whole, atol=1e-5, rtol=0)
+
+
+def test_every_module_with_kernels_has_cases() -> None:
+    folder = Path(kernels.__file__).parent
+    found = {path.stem for path in folder.glob("*.py") if "@triton.jit" in path.read_text("utf-8")}
+    assert found >= {"attention", "frame", "gemv", "rowwise", "sampler"}
+    assert set(kernel_cases.CASES) == found | {"snake"}
+
+
+def test_random_inputs_are_the_same_in_every_run(device: torch.device) -> None:
+    first, second = (
+        kernel_cases.random(3, 5, device=device, dtype=torch.bfloat16, scale=0.5) for _ in range(2)
+    )
+    assert torch.equal(first, second)
+    assert first.shape == (3, 5) and first.dtype is torch.bfloat16
+
+
+@pytest.mark.gpu
+def test_every_case_is_close_to_its_torch_form_at_the_full_models_shape() -> None:
+    for case in kernel_cases.kernel_cases(torch.device("cuda"), torch.bfloat16):
+        found, expected = (as_tuple(form()) for form in (case.kernel, case.torch_form))
+        for one, other in zip(found, expected, strict=True):
+            error = (one.double() - other.double()).norm() / other.double().norm()
+            assert error < 1e-2, f"{case.name} {case.shape}"
+
+
+def as_tuple(tensors: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tensors if isinstance(tensors, tuple) else (tensors,)
+
+
+PROJECT = Path(__file__).resolve().parents[4]
+_MOST_STACK = 32  # bytes, which a sine takes; more is registers that were spilled
+
+
+@pytest.mark.thorough
+def test_kernels_compile_at_the_full_models_shapes_without_spilling(tmp_path: Path) -> None:
+    environment = {key: os.environ[key] for key in os.environ if key != "TRITON_INTERPRET"}
+    environment |= {"TRITON_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
+
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.synth.engine.kernels.compile_cases"],
+        env=environment,
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert run.returncode == 0, run.stderr
+    stacks = {line: int(line.split(" B stack")[0].split()[-1]) for line in run.stdout.splitlines()}
+    assert len(stacks) > 10
+    assert [line for line, stack in stacks.items() if stack > _MOST_STACK] == []
