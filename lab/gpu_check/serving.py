@@ -99,6 +99,6 @@ STEPS = (
     Step("codec", 90, measure_codec),
     Step("encode", 45, measure_encode),
     Step("stream", 75, measure_stream),
-    Step("segments", 75, measure_segments),
+    Step("segments", 40, measure_segments),
     Step("cold", 150, measure_cold),
 )

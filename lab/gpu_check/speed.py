@@ -165,9 +165,9 @@ def _count_used_bytes(device: torch.device) -> int:
 
 STEPS = (
     Step("machine", 15, measure_machine),
-    Step("ar", 120, measure_ar),
+    Step("ar", 75, measure_ar),
     Step("fast", 45, measure_fast),
-    Step("memory", 45, measure_memory),
+    Step("memory", 15, measure_memory),
     Step("kernels", 50, measure_kernels),
     Step("kernels-off", 80, measure_kernels_off),
     Step("contexts", 70, measure_contexts),
