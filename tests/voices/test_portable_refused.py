@@ -152,9 +152,10 @@ def test_manifest_with_something_wrong_in_it_is_refused(
     "more",
     [
         {"clips/9.wav": CLIP},  # which the manifest does not name
+        {"": b"nothing has this name"},
         *({"manifest.json": one} for one in (b"", b"[1]", b"{", b"\xff\xfe", b"[" * 100_000)),
     ],
-    ids=range(6),
+    ids=range(7),
 )
 def test_manifest_that_is_no_json_object_or_not_of_these_files_is_refused(
     more: Entries, entries: Entries, refused: Refused
