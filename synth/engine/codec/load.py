@@ -13,6 +13,7 @@ from torch import nn
 from synth.engine.codec.codec_file import folded_weights, open_codec, stored_shapes
 from synth.engine.codec.compiled import compile_decoder
 from synth.engine.codec.config import KERNEL_CHOICES, PRECISIONS
+from synth.engine.codec.fused import OPERANDS, FusedWaves
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.layers import (
     KERNELS,
@@ -40,9 +41,17 @@ def wants_kernels(choice: str, device: torch.device | str) -> bool:
     return choice == "auto" and device.type == "cuda" and why_unavailable(device) is None
 
 
-def use_kernels(half: Module) -> Module:
-    """Let kernels do the Snakes and residual units of a half, and return it."""
+def use_kernels(half: Module, operands: torch.dtype | None = None) -> Module:
+    """Let kernels do the Snakes and residual units of a half, and return it.
+
+    Args:
+        operands: of a decoder's convolutions, which one kernel then does with their Snakes, and
+            nothing else can run its weights any more; None leaves them to PyTorch.
+    """
     importlib.import_module(KERNELS)  # a triton that cannot be imported shows now
+    if isinstance(half, CodecDecoder) and operands is not None:
+        half.decoder.fused = FusedWaves(half.decoder, operands)
+        return half
     for module in half.modules():
         if isinstance(module, Snake):
             module.inverse = (1 / (module.alpha.float() + 1e-9)).flatten()
@@ -53,7 +62,7 @@ def use_kernels(half: Module) -> Module:
 
 def uses_kernels(half: nn.Module) -> bool:
     """Return whether a half's Snakes are kernels, or compiled code on a CPU."""
-    if isinstance(half, CodecDecoder) and half.compiled is not None:
+    if isinstance(half, CodecDecoder) and half.has_own_layers:
         return True
     return any(isinstance(each, Snake) and each.inverse is not None for each in half.modules())
 
@@ -151,7 +160,7 @@ def prepare_half(half: Half, precision: str, *, kernels: str) -> Half:
     if precision == "tf32":
         allow_tf32(half)
     if wants_kernels(kernels, half.device):
-        return use_kernels(half)
+        return use_kernels(half, OPERANDS.get(precision))
     if kernels == "auto" and isinstance(half, CodecDecoder):
         compile_decoder(half)
     return half
