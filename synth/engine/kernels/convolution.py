@@ -112,9 +112,10 @@ def convolve(
     for wide in (residual, out):
         assert wide is None or (wide.is_contiguous() and wide.dtype is torch.float32)
         assert wide is None or wide.shape == (batch, length, taps.outs)
-    channels, active_stride = taps.outs, 0
+    channels, active_columns = taps.outs, 0
     if active is not None:
-        channels, active_stride = active.shape[2], active.stride(0)
+        channels = active.shape[2]
+        active_columns = active.stride(0) // channels  # with those that stand before
         assert active.dtype is x.dtype and active.stride()[1:] == (channels, 1)
         assert active.shape[:2] == (batch, length * taps.outs // channels)
     rows = batch * length
@@ -123,7 +124,7 @@ def convolve(
     _convolve[grid](
         x, taps.weight, taps.bias, residual, out, active,
         None if snake is None else snake.alpha, None if snake is None else snake.inverse,
-        rows, length, columns, active_stride, ins, taps.outs, taps.weight.stride(0), channels,
+        rows, length, columns, active_columns, ins, taps.outs, taps.weight.stride(0), channels,
         taps.taps, taps.dilation,
         LARGEST=LARGEST.get(x.dtype, 0.0), IS_RAGGED=ins % tile.ins != 0,
         ROWS=tile.rows, OUTS=tile.outs, INS=tile.ins, num_warps=tile.warps, num_stages=tile.stages,
@@ -149,12 +150,12 @@ def choose_tile(rows: int, outs: int) -> Tile:
     return next(tile for most, many, tile in TILES if outs <= most and rows <= many)
 
 
-_VARYING = ["rows", "length", "columns", "active_stride", "taps", "dilation"]
+_VARYING = ["rows", "length", "columns", "active_columns", "taps", "dilation"]
 
 
 @triton.jit(do_not_specialize=_VARYING)
 def _convolve(
-    x, weight, bias, residual, out, active, alpha, inverse, rows, length, columns, active_stride,
+    x, weight, bias, residual, out, active, alpha, inverse, rows, length, columns, active_columns,
     ins, outs, weight_stride, channels, taps, dilation, LARGEST: tl.constexpr,
     IS_RAGGED: tl.constexpr, ROWS: tl.constexpr, OUTS: tl.constexpr, INS: tl.constexpr,
 ):  # fmt: skip
@@ -164,13 +165,18 @@ def _convolve(
     """
     blocks_of_outs = tl.cdiv(outs, OUTS)
     # Programs that run side by side read the same columns.
-    row = (tl.program_id(0) // blocks_of_outs) * ROWS + tl.arange(0, ROWS)
-    channel = (tl.program_id(0) % blocks_of_outs) * OUTS + tl.arange(0, OUTS)
-    is_row, is_channel = row < rows, channel < outs
+    first_row = (tl.program_id(0) // blocks_of_outs) * ROWS
+    first_stream, first_column = first_row // length, first_row % length
     # Rows behind the last read it again, so that loads need no mask.
-    known = tl.minimum(row, rows - 1).to(tl.int64)
-    stream, column = known // length, known % length
+    row = tl.minimum(tl.arange(0, ROWS), rows - 1 - first_row)
+    is_row = row == tl.arange(0, ROWS)
+    stream, column = (first_column + row) // length, (first_column + row) % length
+    first_channel = (tl.program_id(0) % blocks_of_outs) * OUTS
+    channel = first_channel + tl.arange(0, OUTS)
+    is_channel = channel < outs
     inner = tl.arange(0, INS)
+    # Only a tile's begin can be far: within it 32 bits are enough, and take half the registers.
+    x += (first_stream.to(tl.int64) * columns) * ins
     x_start = x + ((stream * columns + column) * ins)[:, None] + inner[None, :]
     weight_start = weight + inner[:, None] * weight_stride + channel[None, :]
     blocks = tl.cdiv(ins, INS)
@@ -188,23 +194,40 @@ def _convolve(
             a = tl.load(x_tile)
             b = tl.load(weight_tile, mask=is_channel[None, :], other=0.0)
         total = tl.dot(a, b, total, input_precision="ieee")
-    total += tl.load(bias + channel, mask=is_channel, other=0.0)[None, :]
-    inside = is_row[:, None] & is_channel[None, :]
-    at = (known * outs)[:, None] + channel[None, :]
+    # In halves, so that the numbers of all channels need not be in registers together.
+    low, high = total.reshape(ROWS, 2, OUTS // 2).permute(0, 2, 1).split()
+    first, second = low.reshape(ROWS, 2, OUTS // 4).permute(0, 2, 1).split()
+    third, fourth = high.reshape(ROWS, 2, OUTS // 4).permute(0, 2, 1).split()
+    parts = (first, second, third, fourth)
+    begin = first_row.to(tl.int64) * outs
     if residual is not None:
-        total += tl.load(residual + at, mask=inside, other=0.0)
+        residual += begin
     if out is not None:
-        tl.store(out + at, total, mask=inside)
+        out += begin
     if active is not None:
-        if alpha is not None:
-            own = channel % channels
-            rate = tl.load(alpha + own, mask=is_channel, other=0.0)[None, :]
-            height = tl.load(inverse + own, mask=is_channel, other=0.0)[None, :]
-            total += squared_sine(total * rate) * height
-        if LARGEST > 0:
-            total = tl.clamp(total, -LARGEST, LARGEST, propagate_nan=tl.PropagateNan.ALL)
-        start = active + (stream * active_stride + column * outs)[:, None] + channel[None, :]
-        tl.store(start, total.to(active.dtype.element_ty), mask=inside)
+        active += first_stream.to(tl.int64) * (active_columns * channels)
+    at, active_at = row * outs, stream * (active_columns * channels) + column * outs
+    for part in tl.static_range(4):
+        place = first_channel + part * (OUTS // 4) + tl.arange(0, OUTS // 4)
+        is_place = place < outs
+        inside = is_row[:, None] & is_place[None, :]
+        sums = parts[part]
+        sums += tl.load(bias + place, mask=is_place, other=0.0)[None, :]
+        target = at[:, None] + place[None, :]
+        if residual is not None:
+            sums += tl.load(residual + target, mask=inside, other=0.0)
+        if out is not None:
+            tl.store(out + target, sums, mask=inside)
+        if active is not None:
+            if alpha is not None:
+                own = place % channels
+                rate = tl.load(alpha + own, mask=is_place, other=0.0)[None, :]
+                height = tl.load(inverse + own, mask=is_place, other=0.0)[None, :]
+                sums += squared_sine(sums * rate) * height
+            if LARGEST > 0:
+                sums = tl.clamp(sums, -LARGEST, LARGEST, propagate_nan=tl.PropagateNan.ALL)
+            target = active_at[:, None] + place[None, :]
+            tl.store(active + target, sums.to(active.dtype.element_ty), mask=inside)
 
 
 @triton.jit
