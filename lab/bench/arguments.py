@@ -229,6 +229,7 @@ def add_stream_arguments(parser: ArgumentParser) -> None:
     _take_count(parser, "--voice-frames", 215, "frames of the voice's clip (215: 10 s)")
     _take_count(parser, "--slots", 8, "slots of the engine", low=2)
     _take_counts(parser, "--busy", [0], "slots that render something else", low=0)
+    _take_counts(parser, "--callers", [1], "callers at once; above 1 of a known voice, idle else")
 
 
 def add_segments_arguments(parser: ArgumentParser) -> None:

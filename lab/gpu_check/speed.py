@@ -10,6 +10,7 @@ import torch
 
 from lab.bench.machine import copy_bandwidth, matmul_rate
 from lab.bench.presets import preset_models
+from lab.gpu_check import profiles
 from lab.gpu_check.benches import found_of, run_bench, value_of
 from lab.gpu_check.kernels import cases_on, first_line
 from lab.gpu_check.steps import Context, Found, Step
@@ -164,13 +165,14 @@ def _count_used_bytes(device: torch.device) -> int:
 
 STEPS = (
     Step("machine", 15, measure_machine),
-    Step("ar", 120, measure_ar),
+    Step("ar", 75, measure_ar),
     Step("fast", 45, measure_fast),
-    Step("memory", 45, measure_memory),
+    Step("memory", 15, measure_memory),
     Step("kernels", 50, measure_kernels),
     Step("kernels-off", 80, measure_kernels_off),
     Step("contexts", 70, measure_contexts),
     Step("prefill", 50, measure_prefill),
+    *profiles.STEPS,
 )
 
 
