@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from synth.engine.codec.layers import RESIDUAL_DILATIONS
-from synth.engine.kernels.convolution import SnakeNumbers, Taps, Tile, convolve
+from synth.engine.kernels.convolution import SnakeNumbers, Taps, Tile, choose_tile, convolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,7 @@ class ConvCall:
         dtype: torch.dtype,
     ) -> None:
         self.shape = f"{batch} x {frames} frames"
+        self.tile = choose_tile(batch * frames * layer.columns, layer.outs)
         length, products = frames * layer.columns, layer.taps * layer.ins
         weight = draw(layer.outs, layer.ins, layer.taps, dtype=torch.float32, scale=products**-0.5)
         bias = draw(layer.outs, dtype=torch.float32)

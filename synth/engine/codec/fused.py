@@ -135,7 +135,9 @@ def _convolutions(
         inner, rate = conv.conv, conv.stride
         assert inner.bias is not None
         # Of an output's phase each stride-th number meets an input; the first one is the newest.
-        phases = inner.weight.unflatten(2, (-1, rate)).flip(2)  # [in, out, taps, rate]
+        phases = inner.weight.view(*inner.weight.shape[:2], -1, rate).flip(
+            2
+        )  # [in, out, taps, rate]
         weight = phases.permute(3, 1, 0, 2).flatten(0, 1)
         taps = kernel.Taps.lay(weight, inner.bias.repeat(rate), dtype)
         return _Step(_hand_over(inner, taps), conv, rate=rate, keeps=True)
