@@ -27,6 +27,7 @@ from synth.engine.kernels import why_unavailable
 
 Module = TypeVar("Module", bound=nn.Module)
 Half = TypeVar("Half", CodecEncoder, CodecDecoder)
+_TF32_SINCE = (8, 0)  # compute capability
 
 
 def wants_kernels(choice: str, device: torch.device | str) -> bool:
@@ -67,14 +68,29 @@ def uses_kernels(half: nn.Module) -> bool:
     return any(isinstance(each, Snake) and each.inverse is not None for each in half.modules())
 
 
+def decoding_precision(name: str, device: torch.device | str) -> str:
+    """Return the precision that a setting stands for, for a decoder on this device.
+
+    `auto` is `tf32` where a CUDA device has it, with an error some 56 dB below the sound, else
+    `float32`. Only decoding: an encoder's codes would be others.
+    """
+    if name != "auto":
+        return name
+    device = torch.device(device)
+    has_tf32 = device.type == "cuda" and torch.cuda.get_device_capability(device) >= _TF32_SINCE
+    return "tf32" if has_tf32 else "float32"
+
+
 def half_dtype(
     half_type: type[CodecEncoder | CodecDecoder], precision: str, device: torch.device | str
 ) -> torch.dtype:
     """Return the dtype of a half's weights in a precision, one of `PRECISIONS`.
 
     With tf32 the convolutions, 97 % of the work at full size, round what they multiply to ten bits
-    and add in float32; the linear layers stay in float32. PyTorch has a switch for these too, but
-    one that all threads share: codes of a voice would depend on what else is decoded meanwhile.
+    and add in float32; the linear layers stay in float32. Where a decoder has its own kernel, the
+    numbers of ten bits are float16, and those beyond 65504 become it. PyTorch has a switch for
+    linear layers too, but one that all threads share: codes of a voice would depend on what else
+    is decoded meanwhile.
 
     Raises:
         InvalidSpecError: there is none of this name, or `device` cannot compute in it.

@@ -202,9 +202,10 @@ class QuantizerStack(nn.Module):
     def decode(self, codes: Tensor) -> Tensor:
         """Return the sum of all steps' latents, [B, D, T], for codes [B, count, T].
 
-        Codes above the codebook mean its last row; the tensor given is left as it is.
+        Codes above the codebook mean its last row, and none reads beside it; the tensor given is
+        left as it is.
         """
-        rows = codes.clamp(max=self.codebook_size - 1).unbind(1)
+        rows = codes.clamp(0, self.codebook_size - 1).unbind(1)
         vectors = (step.lookup(row) for step, row in zip(self.steps, rows, strict=True))
         return functools.reduce(torch.add, vectors)
 
