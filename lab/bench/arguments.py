@@ -212,9 +212,9 @@ def _add_engine_arguments(parser: ArgumentParser) -> None:
     _take_dtype(parser)
     parser.add_argument(
         "--codec-dtype",
-        choices=PRECISIONS,
-        default="float32",
-        help="number format of the decoder",
+        choices=("auto", *PRECISIONS),
+        default="auto",
+        help="number format of the decoder (default: auto, what an engine takes)",
     )
     parser.add_argument("--graphs", choices=("auto", "on", "off"), default="auto")
 

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from lab.gpu_check.conv_layers import ConvCall, ConvLayer, conv_layers
 from lab.gpu_check.torch_forms import (
     add_branch_torch,
     add_rms_norm_torch,
+    convolve_torch,
     draw_codes_torch,
     draw_tokens_torch,
     embed_columns_torch,
@@ -232,6 +235,29 @@ def _sampler_shape(batch: int, device: torch.device, dtype: torch.dtype) -> list
     ]
 
 
+def conv_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
+    """Return cases of the decoder's convolutions, of one frame and of 8 of 16 streams.
+
+    Products of float32 numbers take float16, as a decoder in `tf32` does.
+    """
+    operands = dtype if dtype is torch.bfloat16 else torch.float16
+    return [
+        _conv_case(layer, ConvCall(layer, batch, frames, partial(random, device=device), operands))
+        for batch, frames in ((1, 1), (16, 8))
+        for layer in conv_layers()
+    ]
+
+
+def _conv_case(layer: ConvLayer, call: ConvCall) -> KernelCase:
+    return KernelCase(
+        "convolve",
+        f"{layer.name} {layer.ins} to {layer.outs}, {call.shape}",
+        call,
+        lambda: call.with_form(convolve_torch),
+        call.num_bytes,
+    )
+
+
 def snake_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
     """Return cases of the decoder's widest tensors, of 4 and of 64 frames."""
     return [
@@ -333,6 +359,7 @@ def random(*shape: int, device: torch.device, dtype: torch.dtype, scale: float =
 # By the name of the kernel's module; Snake, of the codec, stands in `rowwise`.
 CASES = {
     "attention": attention_cases,
+    "convolution": conv_cases,
     "frame": frame_attention_cases,
     "gemv": gemv_cases,
     "rowwise": rowwise_cases,

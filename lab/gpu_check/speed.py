@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 from lab.bench.machine import copy_bandwidth, matmul_rate
 from lab.bench.presets import preset_models
-from lab.gpu_check import profiles
+from lab.gpu_check import conv_tiles, profiles
 from lab.gpu_check.benches import found_of, run_bench, value_of
 from lab.gpu_check.kernels import cases_on, first_line
 from lab.gpu_check.steps import Context, Found, Step
+from lab.gpu_check.timing import COLD_BYTES, seconds_of
 from synth.engine import Engine, EngineConfig
 
 MEMORY_SLOTS, MEMORY_POSITIONS = 64, 2048
@@ -29,10 +28,6 @@ KERNEL_COLUMNS = (
     "share_of_copy",
     "cache",
 )
-CALLS, ROUNDS = 20, 9
-FLUSH_BYTES = 1 << 28  # several times the largest second-level cache
-# Weights and caches come from memory in a frame; what is smaller was written just before.
-COLD_BYTES = 1 << 23
 
 
 def measure_machine(context: Context) -> Found:
@@ -173,54 +168,5 @@ STEPS = (
     Step("contexts", 70, measure_contexts),
     Step("prefill", 50, measure_prefill),
     *profiles.STEPS,
+    *conv_tiles.STEPS,
 )
-
-
-def seconds_of(run: Callable[[], object], device: torch.device, *, num_bytes: int) -> float:
-    """Return a call's seconds on a CUDA device: the median of rounds, by the device's own events.
-
-    A call that moves much is replayed once a round and finds nothing in the cache; a smaller one is
-    replayed many times in a row. One that cannot be captured is timed with its launches.
-    """
-    is_cold = num_bytes >= COLD_BYTES
-    calls = 1 if is_cold else CALLS
-    with torch.cuda.device(device):
-        for _ in range(3):
-            run()
-        torch.cuda.synchronize()
-        work = _capture_calls(run, calls)
-        flush = torch.empty(FLUSH_BYTES if is_cold else 1, dtype=torch.uint8, device=device)
-        # The flush also keeps the device busy until the replay is launched.
-        return statistics.median(_round(work, flush.zero_) for _ in range(ROUNDS)) / calls
-
-
-def _capture_calls(run: Callable[[], object], calls: int) -> Callable[[], object]:
-    """Return what makes the calls: a replay, or the calls themselves where none can be captured."""
-
-    def repeat() -> None:
-        for _ in range(calls):
-            run()
-
-    graph = torch.cuda.CUDAGraph()
-    try:
-        with torch.cuda.graph(graph):
-            repeat()
-    except RuntimeError:
-        torch.cuda.synchronize()
-        return repeat
-    return graph.replay
-
-
-def _round(work: Callable[[], object], before: Callable[[], object]) -> float:
-    begun, ended = _event(), _event()
-    before()
-    begun.record()
-    work()
-    ended.record()
-    ended.synchronize()
-    return float(begun.elapsed_time(ended)) / 1000
-
-
-def _event() -> torch.cuda.Event:
-    event: torch.cuda.Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    return event  # torch's own class has no types

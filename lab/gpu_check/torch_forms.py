@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from synth.engine.kernels.convolution import SnakeNumbers, Taps, to_operands
 from synth.engine.kernels.gemv import choose_tile
 from synth.engine.kernels.sampler import DrawInputs, TokenDraw, TokenRows
 from synth.engine.model.layers import SPLIT_POSITIONS
@@ -290,3 +291,27 @@ def ordered_candidates(logits: Tensor, max_top_k: int) -> Candidates:
 def _noise(inputs: DrawInputs) -> CounterFrame:
     streams = torch.arange(inputs.frame.shape[0], device=inputs.frame.device)
     return CounterFrame(inputs.words[streams, inputs.frame])
+
+
+def convolve_torch(
+    x: Tensor,
+    taps: Taps,
+    *,
+    residual: Tensor | None = None,
+    out: Tensor | None = None,
+    snake: SnakeNumbers | None = None,
+    active: Tensor | None = None,
+) -> None:
+    ins = x.shape[2]
+    weight = taps.weight[:, : taps.outs].view(taps.taps, ins, taps.outs).permute(2, 1, 0)
+    columns, numbers = x.float().transpose(1, 2), weight.float()
+    # Both hold at most ten bits, so that TF32, which cuDNN may take here, changes nothing.
+    total = F.conv1d(columns, numbers, taps.bias, dilation=taps.dilation).transpose(1, 2)
+    total = total if residual is None else total + residual
+    if out is not None:
+        out.copy_(total)
+    if active is not None:
+        value = total.reshape(active.shape)
+        if snake is not None:
+            value = value + (value * snake.alpha).sin().square() * snake.inverse
+        active.copy_(to_operands(value, active.dtype))

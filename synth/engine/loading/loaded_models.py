@@ -13,6 +13,7 @@ from synth.contract import EngineClass
 from synth.engine.codec.codec_file import codec_fingerprint, half_digest, open_codec
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.load import (
+    decoding_precision,
     half_dtype,
     load_decoder,
     load_encoder,
@@ -80,12 +81,13 @@ def load_models(config: EngineConfig) -> LoadedModels:
     device = resolve_device(config.device)
     # Refused before the work.
     half_dtype(CodecEncoder, config.codec_encode_dtype, device)
-    half_dtype(CodecDecoder, config.codec_decode_dtype, device)
+    precision = decoding_precision(config.codec_decode_dtype, device)
+    half_dtype(CodecDecoder, precision, device)
     choice = resampler_choice(config.resampler)
     dual_ar, tokenizer = load_transformers(config, device)
     folder, kernels, cache_dir = config.checkpoint, config.kernels, config.cache_dir
     encoder = load_encoder(folder, device, config.codec_encode_dtype, kernels=kernels)
-    decoder = load_decoder(folder, device, config.codec_decode_dtype, kernels=kernels)
+    decoder = load_decoder(folder, device, precision, kernels=kernels)
     _check_fit(dual_ar, encoder)
     opened = open_codec(folder)
     return LoadedModels(
@@ -120,7 +122,7 @@ def engine_class(config: EngineConfig, models: LoadedModels) -> EngineClass:
         backend=by_kernels if model.has_own_frames else f"{by_pytorch} {model.form.value}",
         strict=config.strict,
         decoder=models.decoder_fingerprint,
-        decoder_numbers=config.codec_decode_dtype,
+        decoder_numbers=decoding_precision(config.codec_decode_dtype, device),
         decoder_backend=by_kernels if uses_kernels(decoder) else by_pytorch,
     )
 

@@ -51,6 +51,8 @@ FLOAT_BYTES = 4
 # widest layer, whose channels the decoder's kernels pad, and for the encoder numbers per sample
 # besides. bfloat16 takes a decoder no less, as its convolutions widen.
 DECODER_COPIES, CHANNEL_STEP = 6.75, 32
+# With its own kernel, by count: the residual in float32, two inputs of 16 bits, and a quarter more.
+OWN_COPIES = 2.5
 ENCODER_COPIES, ENCODER_NUMBERS = 5, 150
 
 
@@ -60,6 +62,7 @@ class NumberFormats:
 
     `matrix_bytes` is that of the transformers' weight matrices, which may be in 8 bits (and a
     fraction for what the library keeps beside them) while embeddings and norms are in `model`.
+    `has_own_waves` says that one kernel does the decoder's convolutions.
     """
 
     model: torch.dtype
@@ -67,6 +70,7 @@ class NumberFormats:
     encoder: torch.dtype
     decoder: torch.dtype
     matrix_bytes: float
+    has_own_waves: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +185,7 @@ def find_demand(
         slot=slot,
         max_positions=positions,
         prompt_work=numbers * formats.model.itemsize,
-        codec_frame_work=_codec_frame_work(codec),
+        codec_frame_work=_codec_frame_work(codec, formats),
         encode_work=of_sample * samples * formats.encoder.itemsize,
     )
 
@@ -217,13 +221,14 @@ def _position_bytes(config: TransformerConfig, dtype: torch.dtype) -> int:
     return 2 * config.n_layer * config.n_local_heads * config.head_dim * dtype.itemsize
 
 
-def _codec_frame_work(codec: CodecConfig) -> int:
+def _codec_frame_work(codec: CodecConfig, formats: NumberFormats) -> int:
     channels, samples, widest = codec.decoder_dim, math.prod(codec.upsample_factors), 0
     for rate in codec.decoder_rates:
         channels, samples = channels // 2, samples * rate
         padded = -(-channels // CHANNEL_STEP) * CHANNEL_STEP
         widest = max(widest, padded * samples)
-    return round(DECODER_COPIES * widest * FLOAT_BYTES)
+    copies = OWN_COPIES if formats.has_own_waves else DECODER_COPIES
+    return round(copies * widest * FLOAT_BYTES)
 
 
 def held_bytes(*roots: object) -> int:

@@ -7,8 +7,9 @@ from dataclasses import replace
 import torch
 
 from synth.engine.codec.codec_file import open_codec
+from synth.engine.codec.fused import OPERANDS
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder, default_batch_frames
-from synth.engine.codec.load import half_dtype
+from synth.engine.codec.load import decoding_precision, half_dtype, wants_kernels
 from synth.engine.codec.streams import graph_bytes
 from synth.engine.device import DeviceMemory, find_memory
 from synth.engine.errors import SlotsDoNotFitError
@@ -79,12 +80,14 @@ def engine_demand(
     numbers = choose_numbers(
         config.dtype, device, lm, kernels=config.kernels, cache_dir=config.cache_dir
     )
+    precision = decoding_precision(config.codec_decode_dtype, device)
     formats = NumberFormats(
         model=numbers.dtype,
         cache=cache_dtype(device, numbers.dtype),
         encoder=half_dtype(CodecEncoder, config.codec_encode_dtype, device),
-        decoder=half_dtype(CodecDecoder, config.codec_decode_dtype, device),
+        decoder=half_dtype(CodecDecoder, precision, device),
         matrix_bytes=INT8_BYTES if numbers.form.is_int8 else numbers.dtype.itemsize,
+        has_own_waves=precision in OPERANDS and wants_kernels(config.kernels, device),
     )
     demand = find_demand(lm, codec, formats, max_positions=config.max_positions)
     if not has_graphs:

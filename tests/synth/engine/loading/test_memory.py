@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from lab.bench.shapes import preset
 from synth.engine import Engine, EngineConfig
+from synth.engine.codec.streams import graph_bytes
 from synth.engine.device import DeviceMemory
 from synth.engine.errors import SlotsDoNotFitError
 from synth.engine.loading.loaded_models import load_transformers
@@ -28,6 +30,7 @@ from tests.synth.engine.engine_runs import TINY
 from tests.synth.engine.random_checkpoint import write_checkpoint
 
 GPU = NumberFormats(torch.bfloat16, torch.bfloat16, torch.float32, torch.float32, 2)
+SERVED = replace(GPU, has_own_waves=True)
 FLOATS = NumberFormats(torch.float32, torch.float32, torch.float32, torch.float32, 4)
 
 
@@ -60,6 +63,16 @@ def test_the_published_shape_takes_what_its_parameters_say() -> None:
     assert FULL.codec_frame_work == pytest.approx(5.3e6, rel=0.01)
     # More positions than the model has are not counted.
     assert demand("tiny", 10**6).max_positions == preset("tiny").config.text_config.max_seq_len
+
+
+def test_sixty_four_slots_of_the_published_shape_take_34_gb() -> None:
+    needed, codec = demand("full", 2048, SERVED), preset("full").codec
+    graphs = graph_bytes(codec, SERVED.decoder, needed.codec_frame_work)
+    needed = replace(needed, codec_graphs=graphs)
+    plan = plan_slots(needed, device(141), "cuda", asked=64, prefix_cache_bytes=10**9)
+    assert plan.codec_frames == 512
+    # The reserve is a share of the device, and not taken.
+    assert plan.total - plan.parts["reserve"] <= 34e9
 
 
 def test_a_plan_grows_by_one_slot_at_a_time_and_its_table_names_every_part() -> None:
@@ -159,7 +172,7 @@ def test_a_model_or_one_slot_that_does_not_fit_is_refused_also_when_the_engine_m
 
 def test_little_memory_makes_the_codec_take_less_at_once_before_slots_are_refused() -> None:
     roomy, tight = (plan_slots(LONG, device(size), "cuda") for size in (141, 16))
-    assert roomy.codec_frames == 2048
+    assert roomy.codec_frames == 512
     assert MIN_CODEC_FRAMES <= tight.codec_frames < 512
     container = DeviceMemory(700 * 2**20, 1024 * 2**20, "this container")
     assert plan_slots(SMALL, container, "cpu").slots >= 1
