@@ -57,6 +57,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's o
         return result
 
 
+def launches(recorder: Recorder) -> list[Operation]:
+    """Return the operations that a device would be given: no views, and no memory alone."""
+    memory = ("aten.empty", "aten.new_empty", "aten.pin_memory", "aten._pin_memory")
+    return [
+        one
+        for one in recorder.operations
+        if not str(one.function).startswith(memory)
+        and (one.function._schema.is_mutable or any(r is not None for r in one.results))  # type: ignore[attr-defined]  # an operation of torch's
+    ]
+
+
 @dataclass
 class StandInGraphs:
     """Capture by recording; `fails` runs before every capture and may raise.
