@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -152,15 +153,17 @@ class PassInputs:
     def fill(self, pieces: Sequence[Piece]) -> None:
         """Write pieces of prompts, which have room together."""
         size, height = self.columns.shape
-        host, row = PassInputs.allocate(size, height, torch.device("cpu")), 0
+        numbers = np.zeros(size * (height + 2), np.int64)
+        columns, slots, positions = np.split(numbers, [size * height, size * (height + 1)])
+        columns, row = columns.reshape(size, height), 0
+        positions[:] = -1
         for piece in pieces:
-            span = piece.span
-            rows = slice(row, row + span.length)
-            host.columns[rows] = piece.columns.T
-            host.slots[row : row + aligned(span.length)] = span.slot
-            host.positions[rows] = torch.arange(span.start, span.end)
+            span, end = piece.span, row + piece.span.length
+            columns[row:end] = piece.columns.numpy().T
+            positions[row:end] = range(span.start, span.end)
+            slots[row : row + aligned(span.length)] = span.slot
             row += aligned(span.length)
-        copy_to(self.numbers, host.numbers)
+        copy_to(self.numbers, torch.from_numpy(numbers))
 
 
 def aligned(length: int) -> int:
