@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +16,6 @@ from lab.bench.roofline import WEIGHT_BYTES, floor_seconds, layer_weights
 from lab.bench.shapes import preset
 from lab.bench.stepping import has_kernels
 from synth.engine.loading.engine_config import resolve_device, wants_graphs
-from synth.engine.model.decode import StepOutput
 from synth.engine.model.decode_state import DecodeState
 from synth.engine.model.dual_ar import DualAR
 
@@ -106,9 +105,7 @@ class _Case:
             import_module(f"synth.engine.kernels.{name}") for name in ("frame", "sampler")
         )
         state = DecodeState.allocate(self.model, num_slots=self.batch, max_positions=8)
-        draws = sampler.DrawInputs(
-            state.temperature, state.top_p, state.top_k, state.words, state.frame, state.max_top_k
-        )
+        draws = sampler.DrawInputs.of(state)
         finite = torch.ones(self.batch, dtype=torch.bool, device=self.model.device)
 
         @torch.inference_mode()
@@ -129,9 +126,7 @@ class _Case:
     def _capture(self) -> None:
         from synth.engine.model.graphs import CudaGraphs
 
-        # What is captured may return anything; here it is a frame's codes and no step's output.
-        run = cast("Callable[[], StepOutput]", self._fill)
-        captured = CudaGraphs(self.model.device).capture(run)
+        captured = CudaGraphs(self.model.device).capture(self._fill)
         self.graph_nodes, self._fill = captured.num_nodes, captured.replay
 
 

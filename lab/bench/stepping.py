@@ -72,6 +72,7 @@ class DecodeBatch:
         kept = PrefixCache(self.state.cache.keys.nbytes * 2)
         for start in range(0, batch, at_once):
             start_slots(model, self.state, starts[start : start + at_once], kept)
+        decode_step(model, self.state)  # the first frames, which are not among those measured
         self._start = _copy_state(self.state)
 
     @property
@@ -143,6 +144,7 @@ class PromptRun:
     def run(self) -> int:
         """Copy the cached positions, compute the others and draw the first frame; return 1."""
         start_slots(self.model, self.state, [self._start], self._kept)
+        decode_step(self.model, self.state)
         return 1
 
 

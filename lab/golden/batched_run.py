@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -17,7 +17,7 @@ from lab.golden.models import Loaded
 from lab.golden.noise import CounterNoise
 from synth.contract import Sampling
 from synth.engine.errors import EngineError
-from synth.engine.model.decode import StepOutput, decode_step
+from synth.engine.model.decode import decode_step
 from synth.engine.model.decode_state import FINISH_REASONS, RUNNING, DecodeState
 from synth.engine.model.prefill import PrefixCache, SlotStart, start_slots
 from synth.engine.model.sampling import CounterFrame, FrameNoise, NoiseSource, draw_words
@@ -107,7 +107,6 @@ class _Batch:
         neighbours = self._neighbours()
         while self._waiting or any(not each.is_neighbour for each in self._running.values()):
             self._start(neighbours)
-            self._collect()
             self._close_gaps()
             self._step()
             self._collect()
@@ -156,8 +155,7 @@ class _Batch:
                 self._running[free[0]] = stream
                 starts.append(self._slot_start(free.popleft(), stream))
         if starts:
-            output = start_slots(self._model, self._state, starts, self._prefixes)
-            self._keep(output, [start.slot for start in starts])
+            start_slots(self._model, self._state, starts, self._prefixes)
 
     def _assign(self, slot: int, stream: _Stream) -> bool:
         """Assign a slot; False where the request is refused, which is its outcome."""
@@ -195,12 +193,9 @@ class _Batch:
         if self._running:
             size = next(size for size in _BUCKETS if size >= len(self._running))
             output = decode_step(self._model, self._state.bucket(size))
-            self._keep(output, self._running)
-
-    def _keep(self, output: StepOutput, slots: Iterable[int]) -> None:
-        draws = torch.stack([output.first_draw, output.second_draw], dim=1)
-        for slot in slots:
-            self._running[slot].draws.append(draws[slot])
+            draws = torch.stack([output.first_draw, output.second_draw], dim=1)
+            for slot, stream in self._running.items():
+                stream.draws.append(draws[slot])
 
     def _collect(self) -> None:
         """Take out what has ended and let its stream go on."""

@@ -45,7 +45,7 @@ def run_forced_compiled(model: DualAR, prompt: Tensor, steps: Tensor) -> Forced:
     for index in range(count):
         state.columns.copy_(torch.stack([steps[:, -1 - index], steps[:, index]]))
         state.active.fill_(True)
-        native.make_frame(model, state, None, state.active.clone(), is_first=False)
+        native.make_frame(model, state)
         rows.append(native.states(state)[_OWN].clone())
     hidden = torch.stack(rows)
     return Forced(prefill.float(), hidden, model.slow.logits(hidden).float())

@@ -90,7 +90,8 @@ def generate_codes(
     for slot, request in enumerate(requests):
         assign_request(state, slot, request)
     starts = [SlotStart(slot, request.prompt) for slot, request in enumerate(requests)]
-    outputs = [start_slots(model, state, starts)]
+    start_slots(model, state, starts)
+    outputs: list[StepOutput] = []
     while len(outputs) % check_every or bool(state.active.any()):
         outputs.append(decode_step(model, state))
     return _collect(requests, outputs, state)

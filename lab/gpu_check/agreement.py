@@ -210,7 +210,7 @@ def forced_steps(model: DualAR, *, frames: int, seed: int = 0) -> Forced:
         output = step_tensors(model, state, length=state.cache.num_positions)
         state.note_step()
         made.append(output.columns.clone())
-    end = PROMPT + frames
+    end = PROMPT - 1 + frames
     cache = torch.stack(
         [each[-1, :, :, :end].float() for each in (state.cache.keys, state.cache.values)]
     )

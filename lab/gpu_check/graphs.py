@@ -80,8 +80,8 @@ def _play(
 ) -> Iterator[tuple[int, dict[str, Tensor], dict[str, Tensor]]]:
     """Yield the bucket and both outputs of each frame; a graph's are spoilt before the next one."""
     for number, (act, slots, bucket, count) in enumerate(_PLAY):
-        for state in states:
-            _ACTS[act](model, state, slots, number)
+        for state, runner in zip(states, (eager, graphs), strict=True):
+            _ACTS[act](model, state, runner, slots, number)
         for _ in range(count):
             made = _copy_output(eager.step(bucket))
             output = graphs.step(bucket)
@@ -90,7 +90,9 @@ def _play(
             yield bucket, made, replayed
 
 
-def _start(model: DualAR, state: DecodeState, slots: tuple[int, ...], number: int) -> None:
+def _start(
+    model: DualAR, state: DecodeState, runner: StepRunner, slots: tuple[int, ...], number: int
+) -> None:
     starts = []
     for slot in slots:
         seed = 100 * number + slot
@@ -100,19 +102,23 @@ def _start(model: DualAR, state: DecodeState, slots: tuple[int, ...], number: in
         positions = PROMPT + 7 * slot
         state.assign(slot, sampling, prompt_positions=positions)
         starts.append(SlotStart(slot, random_prompt(model, positions, seed=seed)))
-    start_slots(model, state, starts)
+    start_slots(model, state, starts, runner=runner.prompts)
 
 
-def _release(model: DualAR, state: DecodeState, slots: tuple[int, ...], number: int) -> None:
+def _release(
+    model: DualAR, state: DecodeState, runner: StepRunner, slots: tuple[int, ...], number: int
+) -> None:
     for slot in slots:
         state.release(slot)
 
 
-def _move(model: DualAR, state: DecodeState, slots: tuple[int, ...], number: int) -> None:
+def _move(
+    model: DualAR, state: DecodeState, runner: StepRunner, slots: tuple[int, ...], number: int
+) -> None:
     state.move(slots[0], slots[1])
 
 
-_Act = Callable[[DualAR, DecodeState, tuple[int, ...], int], None]
+_Act = Callable[[DualAR, DecodeState, StepRunner, tuple[int, ...], int], None]
 _ACTS: dict[str, _Act] = {"start": _start, "release": _release, "move": _move}
 
 

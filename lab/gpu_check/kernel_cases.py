@@ -5,7 +5,7 @@ Only where `synth.engine.kernels.why_unavailable` says nothing: kernels are impo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,17 +21,19 @@ from lab.gpu_check.torch_forms import (
     draw_tokens_torch,
     embed_columns_torch,
     gemv_torch,
+    prompt_attention_torch,
     snake_torch,
     step_attention_torch,
     step_frame_torch,
     swiglu_torch,
 )
 from synth.contract import MAX_TOP_K
-from synth.engine.kernels.attention import step_attention
+from synth.engine.kernels.attention import prompt_attention, step_attention
 from synth.engine.kernels.frame import step_frame
 from synth.engine.kernels.gemv import gemv
 from synth.engine.kernels.rowwise import add_branch, add_rms_norm, embed_columns, snake, swiglu
 from synth.engine.kernels.sampler import DrawInputs, TokenDraw, TokenRows, draw_codes, draw_tokens
+from synth.engine.model.layers import PASS_ALIGNMENT
 from synth.engine.model.sampling import RAS_WINDOW, SLOW_DRAWS
 
 BATCHES = (1, 8, 64)
@@ -196,10 +198,10 @@ def sampler_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
 def _sampler_shape(batch: int, device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
     spread = random(batch, 4097, device=device, dtype=dtype, scale=4.0)
     codes = spread[:, :4096].contiguous()
-    words = torch.arange(batch * 22, device=device).view(batch, 1, 11, 2) * 0x9E3779B1 & 0xFFFFFFFF
     full = torch.full((batch,), 1.0, device=device)
     zeros = torch.zeros(batch, device=device, dtype=torch.int64)
-    inputs = DrawInputs(full * 0.8, full * 0.9, zeros + 30, words, zeros, MAX_TOP_K)
+    seed = torch.arange(batch, device=device) * 0x9E3779B97F4A
+    inputs = DrawInputs(full * 0.8, full * 0.9, zeros + 30, seed, zeros + 7, zeros, MAX_TOP_K)
     rows = TokenRows(torch.arange(1000, 5097, device=device), 1001, 5096)
     window, nobody = torch.zeros(batch, RAS_WINDOW, device=device).long(), zeros.bool()
 
@@ -298,12 +300,18 @@ def _snake_shape(x: Tensor) -> list[KernelCase]:
 
 
 def attention_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
-    """Return cases of one layer of the full model, every stream at 1,200 of 2,048."""
-    return [
+    """Return cases of one layer of the full model: steps, then passes of prompts.
+
+    Every stream of a step is at 1,200 of 2,048 positions. In a pass of 64 one text follows a voice,
+    in one of 512 a part of a voice and several texts stand side by side.
+    """
+    steps = [
         _attention_case(batch, split, device, dtype)
         for batch in BATCHES
         for split in (64, 128, 256)
     ]
+    passes = (((1000, 59),), ((512, 250), (1000, 40), (700, 90), (0, 60)))
+    return steps + [_prompt_case(spans, device, dtype) for spans in passes]
 
 
 def _attention_case(batch: int, split: int, device: torch.device, dtype: torch.dtype) -> KernelCase:
@@ -325,6 +333,41 @@ def _attention_case(batch: int, split: int, device: torch.device, dtype: torch.d
         lambda: call(step_attention),
         lambda: call(step_attention_torch),
         num_bytes(keys, values) * 1200 // 2048 + 2 * num_bytes(qkv),
+    )
+
+
+def _prompt_case(
+    spans: Sequence[tuple[int, int]], device: torch.device, dtype: torch.dtype
+) -> KernelCase:
+    """Return a case of parts that begin at a position and have a length, one a slot."""
+    size = 64 if len(spans) == 1 else 512
+    qkv = random(size, 48 * 128, device=device, dtype=dtype)
+    keys = random(len(spans), 8, 2048, 128, device=device, dtype=dtype)
+    values = keys.flip(-1).contiguous()
+    rope = random(2048, 64, 2, device=device, dtype=torch.float32)
+    weight = random(40, 128, device=device, dtype=dtype)
+    positions, slots = torch.full((size,), -1), torch.zeros(size, dtype=torch.int64)
+    row, seen = 0, 0
+    for slot, (start, length) in enumerate(spans):
+        positions[row : row + length] = torch.arange(start, start + length)
+        slots[row : row + length] = slot
+        row, seen = -(-(row + length) // PASS_ALIGNMENT) * PASS_ALIGNMENT, seen + start + length
+    there = (positions >= 0).to(device)
+    positions, slots = positions.to(device), slots.to(device)
+    written = (slots[there], slice(None), positions[there])
+
+    def call(function: object) -> tuple[Tensor, ...]:
+        assert callable(function)
+        mixed = function(qkv, rope, keys, values, positions, slots=slots, weight=weight, eps=1e-6)
+        return mixed[there], keys[written], values[written]
+
+    moved = num_bytes(keys, values) * seen // (2048 * len(spans)) + 2 * num_bytes(qkv)
+    return KernelCase(
+        "prompt_attention",
+        f"{size} rows, " + " and ".join(f"{length} behind {start}" for start, length in spans),
+        lambda: call(prompt_attention),
+        lambda: call(prompt_attention_torch),
+        moved,
     )
 
 

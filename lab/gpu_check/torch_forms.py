@@ -22,6 +22,7 @@ from synth.engine.model.sampling import (
     CounterFrame,
     Cut,
     draw,
+    draw_words,
     probabilities,
     replace_repeated,
 )
@@ -136,22 +137,30 @@ def write_heads_torch(
     """
     streams, kv_heads, positions, head_dim = keys.shape
     heads = qkv.view(streams, span, -1, head_dim)
-    rotated = heads.shape[2] - kv_heads
-    both, v = heads[:, :, :rotated], heads[:, :, rotated:]
-    if weight is not None:
-        wide = F.rms_norm(both.float(), (head_dim,), None, eps) * weight.float()
-        both = wide.to(qkv.dtype)
     first = torch.as_tensor(position, device=qkv.device).expand(streams)
     at = first[:, None] + torch.arange(span, device=qkv.device)
     at = at.clamp(max=positions - 1)
-    cos, sin = rope[at].unsqueeze(2).unbind(-1)  # [B, span, 1, D / 2]
+    queries, k, v = _turned_torch(heads, rope[at], kv_heads, weight, eps)
+    stream = torch.arange(streams, device=qkv.device)[:, None]
+    keys[stream, :, at] = k.to(keys.dtype)
+    values[stream, :, at] = v.to(values.dtype)
+    return queries.flatten(0, 1)
+
+
+def _turned_torch(
+    heads: Tensor, table: Tensor, kv_heads: int, weight: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries, keys and values of heads [..., H + 2 * KV, D]; table [..., D / 2, 2]."""
+    rotated = heads.shape[-2] - kv_heads
+    both, v = heads[..., :rotated, :], heads[..., rotated:, :]
+    if weight is not None:
+        wide = F.rms_norm(both.float(), both.shape[-1:], None, eps) * weight.float()
+        both = wide.to(heads.dtype)
+    cos, sin = table.unsqueeze(-3).unbind(-1)  # [..., 1, D / 2]
     even, odd = both.float().view(*both.shape[:-1], -1, 2).unbind(-1)
     turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
-    both = turned.flatten(-2).to(qkv.dtype)
-    stream = torch.arange(streams, device=qkv.device)[:, None]
-    keys[stream, :, at] = both[:, :, -kv_heads:].to(keys.dtype)
-    values[stream, :, at] = v.to(values.dtype)
-    return both[:, :, :-kv_heads].flatten(0, 1)
+    both = turned.flatten(-2).to(heads.dtype)
+    return both[..., : rotated - kv_heads, :], both[..., rotated - kv_heads :, :], v
 
 
 def step_attention_torch(
@@ -200,6 +209,53 @@ def decode_attention_torch(
     return out.to(q.dtype).view(batch, heads * head_dim)
 
 
+def write_prompts_torch(
+    qkv: Tensor,
+    rope: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    positions: Tensor,
+    *,
+    slots: Tensor,
+    weight: Tensor | None = None,
+    eps: float = 0.0,
+) -> Tensor:
+    """Return the queries [N, H, D] besides; those of nothing are at position 0."""
+    heads = qkv.view(len(qkv), -1, keys.shape[3])
+    table = rope[positions.clamp(min=0)]
+    queries, k, v = _turned_torch(heads, table, keys.shape[1], weight, eps)
+    there = positions >= 0
+    keys[slots[there], :, positions[there]] = k[there].to(keys.dtype)
+    values[slots[there], :, positions[there]] = v[there].to(values.dtype)
+    return queries
+
+
+def prompt_attention_torch(
+    qkv: Tensor,
+    rope: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    positions: Tensor,
+    *,
+    slots: Tensor,
+    weight: Tensor | None = None,
+    eps: float = 0.0,
+) -> Tensor:
+    """Return zeros for what is nothing."""
+    queries = write_prompts_torch(
+        qkv, rope, keys, values, positions, slots=slots, weight=weight, eps=eps
+    )
+    out = torch.zeros_like(queries.flatten(1))
+    for slot in sorted(set(slots.tolist())):
+        own = ((slots == slot) & (positions >= 0)).nonzero().flatten()
+        upto = keys[slot : slot + 1].expand(len(own), -1, -1, -1)
+        seen = values[slot : slot + 1].expand(len(own), -1, -1, -1)
+        out[own] = decode_attention_torch(
+            queries[own], upto, seen, positions[own], split=keys.shape[2]
+        )
+    return out
+
+
 def frame_attention_torch(
     q: Tensor, keys: Tensor, values: Tensor, position: int, *, span: int = 1
 ) -> Tensor:
@@ -241,8 +297,8 @@ def draw_tokens_torch(
     logits: Tensor,
     inputs: DrawInputs,
     rows: TokenRows,
-    window: Tensor | None = None,
-    chosen: Tensor | None = None,
+    window: Tensor,
+    chosen: Tensor,
 ) -> TokenDraw:
     best = ordered_candidates(logits, inputs.max_top_k)
     ids = rows.ids[best.rows]
@@ -255,15 +311,14 @@ def draw_tokens_torch(
             inputs.max_top_k,
         ),
     )
-    noise = _noise(inputs)
+    noise = _noise(inputs, 2)
     ranks = [draw(probabilities(best, cut), noise.uniform(i, ids)) for i, cut in enumerate(cuts)]
     first, second = (ids.gather(1, rank).squeeze(1) for rank in ranks)
-    token = first
-    if window is not None and chosen is not None:
-        is_semantic = (first >= rows.semantic_begin) & (first <= rows.semantic_end)
-        token = replace_repeated(first, second, is_semantic, window)
-        rolled = torch.cat([window[:, 1:], token.unsqueeze(1)], dim=1)
-        window.copy_(torch.where(chosen.unsqueeze(1), rolled, window))
+    is_later = inputs.frame > 0
+    is_semantic = (first >= rows.semantic_begin) & (first <= rows.semantic_end)
+    token = replace_repeated(first, second, is_semantic & is_later, window)
+    rolled = torch.cat([window[:, 1:], token.unsqueeze(1)], dim=1)
+    window.copy_(torch.where((chosen & is_later).unsqueeze(1), rolled, window))
     code = token.clamp(rows.semantic_begin, rows.semantic_end) - rows.semantic_begin
     return TokenDraw(first, second, token, code, logits.isfinite().all(-1))
 
@@ -271,7 +326,7 @@ def draw_tokens_torch(
 def draw_codes_torch(logits: Tensor, inputs: DrawInputs, index: int, finite: Tensor) -> Tensor:
     best = ordered_candidates(logits, inputs.max_top_k)
     cut = Cut.of(inputs.temperature, inputs.top_p, inputs.top_k, inputs.max_top_k)
-    rank = draw(probabilities(best, cut), _noise(inputs).uniform(index, best.rows))
+    rank = draw(probabilities(best, cut), _noise(inputs, index + 1).uniform(index, best.rows))
     finite.logical_and_(logits.isfinite().all(-1))
     return best.rows.gather(1, rank).squeeze(1)
 
@@ -288,9 +343,9 @@ def ordered_candidates(logits: Tensor, max_top_k: int) -> Candidates:
     return Candidates(best[:, kept], rows[:, kept], shares.cumsum(-1))
 
 
-def _noise(inputs: DrawInputs) -> CounterFrame:
-    streams = torch.arange(inputs.frame.shape[0], device=inputs.frame.device)
-    return CounterFrame(inputs.words[streams, inputs.frame])
+def _noise(inputs: DrawInputs, num_draws: int) -> CounterFrame:
+    frames = inputs.frame + inputs.noise_offset
+    return CounterFrame(draw_words(inputs.seed, frames, num_draws))
 
 
 def convolve_torch(

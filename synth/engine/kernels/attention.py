@@ -1,8 +1,9 @@
-"""Attend with one query per stream over a cache, in splits of fixed size, merged in their order.
+"""Attend over caches of streams: with a step's one query each, and with prompts' many.
 
-One kernel does what stands between a decode step's projection and the merge: heads are normalised
-and rotated, the new key and value are written and every split attends. A stream's result depends on
-its own positions alone: not on its neighbours, not on how many splits the cache has room for.
+A step attends in splits of fixed size, merged in their order. One kernel does what stands between
+its projection and the merge: heads are normalised and rotated, the new key and value are written
+and every split attends. A stream's result depends on its own positions alone: not on its
+neighbours, not on how many splits the cache has room for.
 Nothing behind a stream's position is read, whatever is there.
 """
 
@@ -13,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from synth.engine.model.layers import SPLIT_POSITIONS
+from synth.engine.model.layers import PASS_ALIGNMENT, SPLIT_POSITIONS
 
 _BLOCK_BYTES = 128  # of a row over a block's positions: 64 of 16 bits, or 32 of float32
 _MERGED_POSITIONS = 2048  # whose splits are added as one sum; fixed, so that every cache's order is
@@ -98,11 +99,97 @@ def step_attention(
     return out
 
 
+def write_prompts(
+    qkv: Tensor,
+    rope: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    positions: Tensor,
+    *,
+    slots: Tensor,
+    weight: Tensor | None = None,
+    eps: float = 0.0,
+) -> None:
+    """Write the key and the value of each column of a pass into one layer's cache.
+
+    Args:
+        qkv: [N, (H + 2 * KV) * D] of the columns; rope, keys, values, weight and eps as for
+            `step_attention`.
+        positions: int64 [N], -1 for a row that is nothing; slots: int64 [N], of the cache.
+    """
+    heads, kv_heads, head_dim = _check_pass(qkv, rope, keys, values, positions, slots, weight)
+    _write_heads[(qkv.shape[0],)](
+        qkv, rope, weight, keys, values, positions, slots, eps, qkv.stride(0), *keys.stride()[:3],
+        HEADS=heads, KV_HEADS=kv_heads, ROWS=triton.next_power_of_2(kv_heads), HEAD_DIM=head_dim,
+        WIDTH=triton.next_power_of_2(head_dim), num_warps=4,
+    )  # fmt: skip
+
+
+def prompt_attention(
+    qkv: Tensor,
+    rope: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    positions: Tensor,
+    *,
+    slots: Tensor,
+    weight: Tensor | None = None,
+    eps: float = 0.0,
+) -> Tensor:
+    """Write as `write_prompts` and attend from each column up to and with its own position.
+
+    A block of PASS_ALIGNMENT rows is of one slot, its positions consecutive and what is nothing at
+    its end. What a slot holds before them, as a copied prefix, is attended to like the pass's own.
+
+    Returns:
+        [N, H * D] in qkv's dtype; of what is nothing, any finite numbers.
+    """
+    write_prompts(qkv, rope, keys, values, positions, slots=slots, weight=weight, eps=eps)
+    heads, kv_heads, head_dim = _check_pass(qkv, rope, keys, values, positions, slots, weight)
+    assert qkv.shape[0] % PASS_ALIGNMENT == 0
+    group = heads // kv_heads
+    out = qkv.new_empty(qkv.shape[0], heads * head_dim)
+    _attend_prompts[(kv_heads, qkv.shape[0] // PASS_ALIGNMENT)](
+        qkv, rope, weight, keys, values, positions, slots, out, head_dim**-0.5 * _LOG2_E, eps,
+        qkv.stride(0), *keys.stride()[:3], HEADS=heads, GROUP=group, QUERIES=PASS_ALIGNMENT,
+        ROWS=triton.next_power_of_2(PASS_ALIGNMENT * group), HEAD_DIM=head_dim,
+        WIDTH=max(triton.next_power_of_2(head_dim), 16),
+        BLOCK=_BLOCK_BYTES // keys.element_size(),
+        # Triton's interpreter has no products of 16 bits.
+        WIDE=keys.dtype == torch.float32 or not keys.is_cuda, num_warps=4, num_stages=2,
+    )  # fmt: skip
+    return out
+
+
+def _check_pass(
+    qkv: Tensor,
+    rope: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    positions: Tensor,
+    slots: Tensor,
+    weight: Tensor | None,
+) -> tuple[int, int, int]:
+    """Return the numbers of heads and of key heads and a head's size."""
+    rows, width = qkv.shape
+    kv_heads, head_dim = keys.shape[1], keys.shape[3]
+    heads = width // head_dim - 2 * kv_heads
+    assert keys.shape == values.shape and keys.stride() == values.stride()
+    assert keys.dtype == values.dtype and keys.dtype in (qkv.dtype, torch.float32)
+    assert qkv.stride(-1) == keys.stride(-1) == 1 and head_dim % 2 == 0
+    assert width == (heads + 2 * kv_heads) * head_dim and heads % kv_heads == 0
+    assert rope.is_contiguous() and (weight is None or weight.is_contiguous())
+    assert positions.shape == slots.shape == (rows,)
+    assert positions.is_contiguous() and slots.is_contiguous()
+    return heads, kv_heads, head_dim
+
+
 @triton.jit
 def _turn_heads(heads, weight, angles, dim, mask, eps, HEAD_DIM: tl.constexpr, dtype: tl.constexpr):
     """Return heads [R, D] with their norm, if there is one, and adjacent pairs turned; rounded.
 
-    heads and weight point to the first numbers of each head, [R, 1]; angles to a position's.
+    heads and weight point to the first numbers of each head, [R, 1]; angles to those of a position,
+    of all heads or of each.
     """
     x = tl.load(heads + dim[None, :], mask=mask, other=0.0).to(tl.float32)
     other = tl.load(heads + (dim ^ 1)[None, :], mask=mask, other=0.0).to(tl.float32)
@@ -112,8 +199,9 @@ def _turn_heads(heads, weight, angles, dim, mask, eps, HEAD_DIM: tl.constexpr, d
         other_factor = tl.load(weight + (dim ^ 1)[None, :], mask=mask, other=0.0).to(tl.float32)
         x = (x * scale * factor).to(dtype).to(tl.float32)
         other = (other * scale * other_factor).to(dtype).to(tl.float32)
-    cos = tl.load(angles + (dim & -2), mask=dim < HEAD_DIM, other=0.0)[None, :]
-    sin = tl.load(angles + (dim | 1), mask=dim < HEAD_DIM, other=0.0)[None, :]
+    inside = (dim < HEAD_DIM)[None, :]
+    cos = tl.load(angles + (dim & -2)[None, :], mask=inside, other=0.0)
+    sin = tl.load(angles + (dim | 1)[None, :], mask=inside, other=0.0)
     return (x * cos + tl.where(dim % 2 == 0, -other, other) * sin).to(dtype)
 
 
@@ -127,9 +215,9 @@ def _dot(a, b, WIDE: tl.constexpr):
 
 @triton.jit
 def _attend_block(query, k, v, seen, scale, peak, weight, mixed, WIDE: tl.constexpr):
-    """Add one block of positions to running results: query [R, D], k and v [N, D], seen [N]."""
+    """Add a block of positions to running results: query [R, D], k, v [N, D], seen [R or 1, N]."""
     scores = _dot(query, tl.trans(k), WIDE) * scale
-    scores = tl.where(seen[None, :], scores, float("-inf"))
+    scores = tl.where(seen, scores, float("-inf"))
     higher = tl.maximum(peak, tl.max(scores, axis=1))
     carried = tl.exp2(peak - higher)
     shares = tl.exp2(scores - higher[:, None])
@@ -183,7 +271,9 @@ def _step_splits(
         place = cache + at[:, None] * cache_position + dim[None, :]
         k = tl.load(keys + place, mask=seen[:, None] & in_head, other=0.0)
         v = tl.load(values + place, mask=seen[:, None] & in_head, other=0.0)
-        peak, total, mixed = _attend_block(query, k, v, seen, scale, peak, total, mixed, WIDE)
+        peak, total, mixed = _attend_block(
+            query, k, v, seen[None, :], scale, peak, total, mixed, WIDE
+        )
     if last < first + SPLIT:
         # The new position, from registers: no program may read what another one writes.
         key_at = source + (key_head * HEAD_DIM)[:, None]
@@ -234,3 +324,74 @@ def _merge_kernel(
         peak = higher
     target = out + (stream * HEADS + head) * HEAD_DIM + dim
     tl.store(target, (mixed / weight).to(out.dtype.element_ty), mask=dim < HEAD_DIM)
+
+
+@triton.jit
+def _write_heads(
+    qkv, rope, weight, keys, values, positions, slots, eps, qkv_row, cache_stream, cache_head,
+    cache_position, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, ROWS: tl.constexpr,
+    HEAD_DIM: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Normalise, turn and write all key heads of one row per program, and write its values."""
+    row = tl.program_id(0).to(tl.int64)
+    position = tl.load(positions + row)
+    if position < 0:
+        return
+    cached = keys.dtype.element_ty
+    head, dim = tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    inside = (head < KV_HEADS)[:, None] & (dim < HEAD_DIM)[None, :]
+    key_at = qkv + row * qkv_row + ((HEADS + head) * HEAD_DIM)[:, None]
+    if weight is not None:  # noqa: SIM108 - a conditional expression would compile both halves
+        norms = weight + ((HEADS + head) * HEAD_DIM)[:, None]
+    else:
+        norms = None
+    angles = rope + position * HEAD_DIM
+    key = _turn_heads(key_at, norms, angles, dim, inside, eps, HEAD_DIM, qkv.dtype.element_ty)
+    value = tl.load(key_at + KV_HEADS * HEAD_DIM + dim[None, :], mask=inside, other=0.0)
+    cache = tl.load(slots + row) * cache_stream + position * cache_position
+    place = cache + head[:, None] * cache_head + dim[None, :]
+    tl.store(keys + place, key.to(cached), mask=inside)
+    tl.store(values + place, value.to(cached), mask=inside)
+
+
+@triton.jit
+def _attend_prompts(
+    qkv, rope, weight, keys, values, positions, slots, out, scale, eps, qkv_row, cache_stream,
+    cache_head, cache_position, HEADS: tl.constexpr, GROUP: tl.constexpr, QUERIES: tl.constexpr,
+    ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    WIDE: tl.constexpr,
+):  # fmt: skip
+    """Attend with the query heads of one key head from QUERIES rows of one slot per program."""
+    kv_head, block = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    dtype = qkv.dtype.element_ty
+    cached = keys.dtype.element_ty
+    nth, dim = tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    in_head = (dim < HEAD_DIM)[None, :]
+    source = block * QUERIES + tl.minimum(nth // GROUP, QUERIES - 1)
+    head = kv_head * GROUP + nth % GROUP
+    is_own = (nth < QUERIES * GROUP)[:, None] & in_head
+    # What is nothing behind a block's columns sees what its first one sees.
+    seen_upto = tl.maximum(tl.load(positions + source), tl.load(positions + block * QUERIES))
+    if weight is not None:  # noqa: SIM108 - as above
+        norms = weight + (head * HEAD_DIM)[:, None]
+    else:
+        norms = None
+    query_at = qkv + (source * qkv_row + head * HEAD_DIM)[:, None]
+    angles = rope + (tl.maximum(seen_upto, 0) * HEAD_DIM)[:, None]
+    query = _turn_heads(query_at, norms, angles, dim, is_own, eps, HEAD_DIM, dtype).to(cached)
+    cache = tl.load(slots + block * QUERIES) * cache_stream + kv_head * cache_head
+    peak = tl.full((ROWS,), float("-inf"), tl.float32)
+    total = tl.zeros((ROWS,), tl.float32)
+    mixed = tl.zeros((ROWS, WIDTH), tl.float32)
+    end = tl.max(seen_upto, axis=0).to(tl.int32) + 1  # 0 for a block of nothing
+    for start in range(0, end, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        there = (at < end)[:, None] & in_head
+        place = cache + at[:, None] * cache_position + dim[None, :]
+        k = tl.load(keys + place, mask=there, other=0.0)
+        v = tl.load(values + place, mask=there, other=0.0)
+        seen = at[None, :] <= seen_upto[:, None]
+        peak, total, mixed = _attend_block(query, k, v, seen, scale, peak, total, mixed, WIDE)
+    mixed = mixed / tl.where(total > 0, total, 1.0)[:, None]
+    target = out + ((source * HEADS + head) * HEAD_DIM)[:, None] + dim[None, :]
+    tl.store(target, mixed.to(dtype), mask=is_own)

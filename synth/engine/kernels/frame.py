@@ -16,7 +16,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from synth.engine.kernels.attention import split_for, step_attention
+from synth.engine.kernels.attention import (
+    prompt_attention,
+    split_for,
+    step_attention,
+    write_prompts,
+)
 from synth.engine.kernels.gemv import FEW_ROWS, MAX_ROWS, gemv, gemv_parts
 from synth.engine.kernels.rowwise import add_rms_norm, embed_columns, rms_norm, swiglu
 from synth.engine.kernels.sampler import DrawInputs, TokenRows, draw_codes, draw_tokens
@@ -165,28 +170,50 @@ def make_kernel_frame(model: DualAR, state: DecodeState) -> StepOutput:
     hidden = _slow_step(model, state)
     state.position.add_(state.active)
     chosen = state.active.clone()
-    draws = DrawInputs(
-        state.temperature, state.top_p, state.top_k, state.words, state.frame, state.max_top_k
-    )
+    draws = DrawInputs.of(state)
     tokens = TokenRows(slow.head_tokens, special.semantic_begin, special.semantic_end)
     logits = _multiply(hidden, *_matrix(slow.head))
     drawn = draw_tokens(logits, draws, tokens, state.window, chosen)
     codes = _codes(model, state, hidden, drawn.code, draws, drawn.finite)
     columns = torch.stack([drawn.token, *codes], dim=1)
     both = (drawn.first, drawn.second)
-    return advance(model, state, columns, chosen, drawn.finite, both, is_first=False)
+    return advance(model, state, columns, chosen, drawn.finite, both)
 
 
 def _slow_step(model: DualAR, state: DecodeState) -> Tensor:
     """Return the slow AR's normalised states [B, width] behind the newest frame."""
-    slow, cache = model.slow, state.cache
+    cache = state.cache
     position = state.position.clamp(max=state.max_positions - 1)
-    tables = (slow.embeddings.weight, slow.codebook_embeddings.weight)
-    begin, end = model.special.semantic_begin, model.special.semantic_end
-    x = embed_columns(state.columns, *tables, semantic_begin=begin, semantic_end=end)
     # Of strict slots the splits must be the same however many run beside them.
     split = SPLIT_POSITIONS if state.strict else split_for(state.num_slots, cache.keys.shape[2])
-    return run_layers(slow, x, cache, position, partial(step_attention, split=split))
+    attend = partial(step_attention, split=split)
+    return run_layers(model.slow, _embed(model, state.columns), cache, position, attend)
+
+
+def fill_prompts(
+    model: DualAR, columns: Tensor, positions: Tensor, slots: Tensor, cache: KVCache
+) -> None:
+    """Run columns of prompts through the slow AR and fill the cache; nothing else is kept.
+
+    Args:
+        columns: int64 [N, 1 + K]; positions and slots: as `prompt_attention` takes them.
+    """
+    rows, last = Rows(_embed(model, columns)), model.slow.blocks[-1]
+    for block, keys, values in zip(model.slow.blocks, cache.keys, cache.values, strict=True):
+        rows, joined = join_heads(block, rows)
+        norm, eps = block.attention.qk_norm, block.norm_eps
+        given = (joined, model.slow.rope, keys, values, positions)
+        if block is last:  # behind its keys and values there is nothing that anybody reads
+            write_prompts(*given, slots=slots, weight=norm, eps=eps)
+        else:
+            mixed = prompt_attention(*given, slots=slots, weight=norm, eps=eps)
+            rows = finish(block, rows, mixed)
+
+
+def _embed(model: DualAR, columns: Tensor) -> Tensor:
+    tables = (model.slow.embeddings.weight, model.slow.codebook_embeddings.weight)
+    begin, end = model.special.semantic_begin, model.special.semantic_end
+    return embed_columns(columns, *tables, semantic_begin=begin, semantic_end=end)
 
 
 def _codes(

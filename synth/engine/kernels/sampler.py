@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from synth.contract import MAX_TOP_K
+from synth.engine.model.decode_state import DecodeState
 from synth.engine.model.sampling import (
     MIN_TEMPERATURE,
     RAS_WINDOW,
@@ -33,17 +34,31 @@ _WINDOW = tl.constexpr(RAS_WINDOW)
 class DrawInputs:
     """Hold what all draws of a frame have in common, on the device.
 
-    `temperature`, `top_p` float32 [B]; `top_k` int64 [B]; `words` int64 [B, F, draws, 2] the noise
-    of frames, draws and words side by side; `frame` int64 [B], which of them is drawn now;
-    `max_top_k` is the number of candidates kept, MAX_TOP_K at most.
+    `temperature`, `top_p` float32 [B]; `top_k` int64 [B]; `seed` and `frame` int64 [B], the frames
+    made so far, with `noise_offset` int64 [B] those that the noise is counted from; `max_top_k` is
+    the number of candidates kept, MAX_TOP_K at most.
     """
 
     temperature: Tensor
     top_p: Tensor
     top_k: Tensor
-    words: Tensor
+    seed: Tensor
     frame: Tensor
+    noise_offset: Tensor
     max_top_k: int
+
+    @classmethod
+    def of(cls, state: DecodeState) -> DrawInputs:
+        """Return what a state's next frame is drawn with."""
+        return cls(
+            state.temperature,
+            state.top_p,
+            state.top_k,
+            state.seed,
+            state.frame,
+            state.noise_offset,
+            state.max_top_k,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,25 +92,25 @@ def draw_tokens(
     logits: Tensor,
     inputs: DrawInputs,
     rows: TokenRows,
-    window: Tensor | None = None,
-    chosen: Tensor | None = None,
+    window: Tensor,
+    chosen: Tensor,
 ) -> TokenDraw:
     """Draw the slow AR's token and the one that replaces a repetition.
 
     Args:
         logits: [B, R], R at most 65,536, side by side.
-        window: int64 [B, RAS_WINDOW], the newest tokens last; without it, as for a first frame,
-            nothing is a repetition. The token enters it where `chosen` bool [B] is True.
+        window: int64 [B, RAS_WINDOW], the newest tokens last. The token enters it where `chosen`
+            bool [B] is True. A first frame neither looks at it nor enters it.
     """
     batch, num_rows = logits.shape
-    assert rows.ids.shape == (num_rows,) and (window is None) == (chosen is None)
-    assert window is None or (window.shape == (batch, RAS_WINDOW) and window.is_contiguous())
+    assert rows.ids.shape == (num_rows,) and chosen.shape == (batch,)
+    assert window.shape == (batch, RAS_WINDOW) and window.is_contiguous()
     tokens = torch.empty(4, batch, device=logits.device, dtype=torch.int64)
     finite = torch.empty(batch, device=logits.device, dtype=torch.bool)
     draw_tokens_kernel[(batch,)](
-        logits, inputs.temperature, inputs.top_p, inputs.top_k, inputs.words, inputs.frame,
-        rows.ids, window, chosen, tokens, finite, rows.semantic_begin, rows.semantic_end,
-        *_strides(logits, inputs), **_sizes(logits, inputs.max_top_k),
+        logits, inputs.temperature, inputs.top_p, inputs.top_k, inputs.seed, inputs.frame,
+        inputs.noise_offset, rows.ids, window, chosen, tokens, finite, rows.semantic_begin,
+        rows.semantic_end, _row_stride(logits, inputs), **_sizes(logits, inputs.max_top_k),
     )  # fmt: skip
     first, second, token, code = tokens.unbind()
     return TokenDraw(first, second, token, code, finite)
@@ -110,21 +125,22 @@ def draw_codes(logits: Tensor, inputs: DrawInputs, index: int, finite: Tensor) -
     """
     codes = torch.empty(logits.shape[0], device=logits.device, dtype=torch.int64)
     draw_codes_kernel[(logits.shape[0],)](
-        logits, inputs.temperature, inputs.top_p, inputs.top_k, inputs.words, inputs.frame, codes,
-        finite, index, *_strides(logits, inputs), **_sizes(logits, inputs.max_top_k),
+        logits, inputs.temperature, inputs.top_p, inputs.top_k, inputs.seed, inputs.frame,
+        inputs.noise_offset, codes, finite, index, _row_stride(logits, inputs),
+        **_sizes(logits, inputs.max_top_k),
     )  # fmt: skip
     return codes
 
 
-def _strides(logits: Tensor, inputs: DrawInputs) -> tuple[int, int, int]:
-    """Return how far apart rows of logits, streams of words and frames of words are."""
-    words = inputs.words
-    per_stream = (inputs.temperature, inputs.top_p, inputs.top_k, inputs.frame)
-    assert all(each.is_contiguous() and len(each) == len(logits) for each in per_stream)
-    assert logits.stride(1) == 1 and words.stride(3) == 1 and words.stride(2) == 2
+def _row_stride(logits: Tensor, inputs: DrawInputs) -> int:
+    """Return how far apart rows of logits are."""
+    per_stream = (inputs.temperature, inputs.top_p, inputs.top_k)
+    counted = (inputs.seed, inputs.frame, inputs.noise_offset)
+    for each in (*per_stream, *counted):
+        assert each.is_contiguous() and len(each) == len(logits)
+    assert logits.stride(1) == 1
     # A single row's stride may be any number; a round one lets the compiler read it in wide pieces.
-    row = logits.stride(0) if len(logits) > 1 else logits.shape[1]
-    return row, words.stride(0), words.stride(1)
+    return logits.stride(0) if len(logits) > 1 else logits.shape[1]
 
 
 def _sizes(logits: Tensor, max_top_k: int) -> dict[str, int]:
@@ -221,6 +237,17 @@ def _scatter(x):
 
 
 @triton.jit
+def _noise(seed, frame, offset, stream, draw):
+    """Return the two words that numbers of one draw of a stream's frame are keyed to, uint32."""
+    key, count = tl.load(seed + stream), tl.load(frame + stream) + tl.load(offset + stream)
+    one, other, _, _ = tl.philox_impl(
+        count.to(tl.uint32), (count >> 32).to(tl.uint32), draw.to(tl.uint32),
+        tl.zeros_like(draw).to(tl.uint32), key.to(tl.uint32), (key >> 32).to(tl.uint32),
+    )  # fmt: skip
+    return one, other
+
+
+@triton.jit
 def _share(top_p):
     """Return what candidates may sum up to: with 1 none is cut, though a sum of floats passes 1."""
     return tl.where(top_p < 1, top_p, 3.0)
@@ -228,10 +255,10 @@ def _share(top_p):
 
 @triton.jit
 def _winner(
-    values, cumulative, ids, words, temperature, top_p, top_k, KEEP: tl.constexpr,
+    values, cumulative, ids, word, other_word, temperature, top_p, top_k, KEEP: tl.constexpr,
     CANDIDATES: tl.constexpr,
 ):  # fmt: skip
-    """Return the id that wins a race with the noise of two words at `words`."""
+    """Return the id that wins a race with the noise of two words."""
     rank = tl.arange(0, KEEP)
     kept = (rank == 0) | ((rank < top_k) & (cumulative <= top_p) & (rank < CANDIDATES))
     # Rounded as torch does: a temperature near 0 makes a last bit a large number.
@@ -239,8 +266,7 @@ def _winner(
     scaled = tl.where(kept, scaled, float("-inf"))
     weights = tl.exp(scaled - tl.max(scaled, axis=0))
     weights = weights / tl.sum(weights, axis=0)
-    mixed = _scatter(ids.to(tl.uint32) + tl.load(words).to(tl.uint32))
-    mixed = _scatter(mixed ^ tl.load(words + 1).to(tl.uint32))
+    mixed = _scatter(_scatter(ids.to(tl.uint32) + word) ^ other_word)
     uniform = ((mixed >> 9).to(tl.float32) + 0.5) * 1.1920928955078125e-07  # 2 ** -23
     scores = weights / -tl.log(uniform)
     scores = tl.where(kept & (scores == scores), scores, -1.0)  # NaN has no place in an order
@@ -250,8 +276,8 @@ def _winner(
 
 @triton.jit(do_not_specialize=["semantic_begin", "semantic_end"])
 def draw_tokens_kernel(
-    logits, temperature, top_p, top_k, words, frame, ids, window, chosen, tokens_out, finite_out,
-    semantic_begin, semantic_end, logits_stride, words_stream, words_frame, NUM_ROWS: tl.constexpr,
+    logits, temperature, top_p, top_k, seed, frame, offset, ids, window, chosen, tokens_out,
+    finite_out, semantic_begin, semantic_end, logits_stride, NUM_ROWS: tl.constexpr,
     MAIN: tl.constexpr, TAIL: tl.constexpr, KEEP: tl.constexpr, CANDIDATES: tl.constexpr,
 ):  # fmt: skip
     """Draw a stream's two tokens, choose one and let it enter the window."""
@@ -261,26 +287,26 @@ def draw_tokens_kernel(
         logits + stream * logits_stride, NUM_ROWS, MAIN, TAIL, KEEP, CANDIDATES
     )
     tokens = tl.load(ids + rows)
-    noise = words + stream * words_stream + tl.load(frame + stream) * words_frame
+    one, other = _noise(seed, frame, offset, stream, tl.full((), 0, tl.int32))
     most = tl.load(top_k + stream)
     warmth, share = tl.load(temperature + stream), _share(tl.load(top_p + stream))
-    first = _winner(values, cumulative, tokens, noise, warmth, share, most, KEEP, CANDIDATES)
+    first = _winner(values, cumulative, tokens, one, other, warmth, share, most, KEEP, CANDIDATES)
+    one, other = _noise(seed, frame, offset, stream, tl.full((), 1, tl.int32))
     second = _winner(
-        values, cumulative, tokens, noise + 2, _SECOND_TEMPERATURE, _SECOND_TOP_P, most, KEEP,
+        values, cumulative, tokens, one, other, _SECOND_TEMPERATURE, _SECOND_TOP_P, most, KEEP,
         CANDIDATES,
     )  # fmt: skip
-    token = first
-    if window is not None:
-        at = tl.arange(0, 16)
-        past = window + stream * _WINDOW + at
-        seen = tl.load(past, mask=at < _WINDOW, other=-1)
-        following = tl.load(past + 1, mask=at < _WINDOW - 1, other=0)
-        repeated = tl.max((seen == first).to(tl.int32), axis=0) > 0
-        repeated &= (first >= semantic_begin) & (first <= semantic_end)
-        token = tl.where(repeated, second, first)
-        tl.debug_barrier()  # all have read the window before any of them writes it
-        rolled = tl.where(at == _WINDOW - 1, token, following)
-        tl.store(past, rolled, mask=(at < _WINDOW) & tl.load(chosen + stream))
+    at = tl.arange(0, 16)
+    past = window + stream * _WINDOW + at
+    seen = tl.load(past, mask=at < _WINDOW, other=-1)
+    following = tl.load(past + 1, mask=at < _WINDOW - 1, other=0)
+    is_later = tl.load(frame + stream) > 0  # the first frame has nothing to do with the window
+    repeated = (tl.max((seen == first).to(tl.int32), axis=0) > 0) & is_later
+    repeated &= (first >= semantic_begin) & (first <= semantic_end)
+    token = tl.where(repeated, second, first)
+    tl.debug_barrier()  # all have read the window before any of them writes it
+    rolled = tl.where(at == _WINDOW - 1, token, following)
+    tl.store(past, rolled, mask=(at < _WINDOW) & tl.load(chosen + stream) & is_later)
     code = tl.minimum(tl.maximum(token, semantic_begin), semantic_end) - semantic_begin
     tl.store(tokens_out + stream, first)
     tl.store(tokens_out + batch + stream, second)
@@ -291,8 +317,8 @@ def draw_tokens_kernel(
 
 @triton.jit(do_not_specialize=["index"])
 def draw_codes_kernel(
-    logits, temperature, top_p, top_k, words, frame, codes_out, finite_out, index, logits_stride,
-    words_stream, words_frame, NUM_ROWS: tl.constexpr, MAIN: tl.constexpr, TAIL: tl.constexpr,
+    logits, temperature, top_p, top_k, seed, frame, offset, codes_out, finite_out, index,
+    logits_stride, NUM_ROWS: tl.constexpr, MAIN: tl.constexpr, TAIL: tl.constexpr,
     KEEP: tl.constexpr, CANDIDATES: tl.constexpr,
 ):  # fmt: skip
     """Draw a stream's code; its row is its id."""
@@ -300,11 +326,11 @@ def draw_codes_kernel(
     values, rows, cumulative, finite = _best(
         logits + stream * logits_stride, NUM_ROWS, MAIN, TAIL, KEEP, CANDIDATES
     )
-    noise = words + stream * words_stream + tl.load(frame + stream) * words_frame + 2 * index
+    one, other = _noise(seed, frame, offset, stream, tl.full((), 0, tl.int32) + index)
     most = tl.load(top_k + stream)
     warmth, share = tl.load(temperature + stream), _share(tl.load(top_p + stream))
     code = _winner(
-        values, cumulative, rows.to(tl.int64), noise, warmth, share, most, KEEP, CANDIDATES
+        values, cumulative, rows.to(tl.int64), one, other, warmth, share, most, KEEP, CANDIDATES
     )
     tl.store(codes_out + stream, code)
     tl.store(finite_out + stream, tl.load(finite_out + stream) & (finite > 0))

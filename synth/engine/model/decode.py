@@ -20,6 +20,7 @@ from synth.engine.model.sampling import (
     FrameNoise,
     best_candidates,
     draw,
+    draw_words,
     probabilities,
     replace_repeated,
 )
@@ -57,6 +58,9 @@ def decode_step(model: DualAR, state: DecodeState) -> StepOutput:
 def step_tensors(model: DualAR, state: DecodeState, *, length: int) -> StepOutput:
     """Compute a decode step: slow AR, both draws, fast AR, write-back, end flags.
 
+    What goes in is a slot's newest frame or, before its first one, the last column of its prompt.
+    A first frame neither looks at the repetition window nor enters it.
+
     No branch depends on a tensor's value, nothing waits for the device and shapes depend on
     `length` alone: with one `length` this can be captured as a graph, and whoever replays it calls
     `state.note_step()`. A slot that is not active goes through the arithmetic and keeps its state.
@@ -69,41 +73,28 @@ def step_tensors(model: DualAR, state: DecodeState, *, length: int) -> StepOutpu
             kernels: Callable[..., StepOutput] = importlib.import_module(KERNELS).make_kernel_frame
             return kernels(model, state)
         if model.native is not None:
-            chosen = state.active.clone()
-            return model.native.make_frame(model, state, None, chosen, is_first=False)
+            return model.native.make_frame(model, state)
     position = state.position.clamp(max=state.max_positions - 1)
     hidden = model.slow.step(
         state.columns, position, state.cache, length=length, in_splits=state.strict
     )
     state.position.add_(state.active)
-    return make_frame(model, state, hidden, state.active.clone(), is_first=False)
-
-
-def make_frame(
-    model: DualAR, state: DecodeState, hidden: Tensor, chosen: Tensor, *, is_first: bool
-) -> StepOutput:
-    """Draw a frame from hidden states [B, width] for the slots `chosen`, bool [B]; update them."""
-    if model.native is not None and state.suits_own_code:
-        return model.native.make_frame(model, state, hidden, chosen, is_first=is_first)
-    if state.noise is None:  # a slot beyond its last frame gets any numbers
-        slots = torch.arange(state.num_slots, device=state.frame.device)
-        noise: FrameNoise = CounterFrame(state.words[slots, state.frame])
+    chosen, is_later = state.active.clone(), state.frame > 0
+    frames = state.frame + state.noise_offset
+    if state.noise is None:
+        noise: FrameNoise = CounterFrame(draw_words(state.seed, frames, model.num_draws))
     else:
-        frames = state.frame + state.noise_offset
-        noise = state.noise.frame(state.seed, frames, state.words.shape[2])
+        noise = state.noise.frame(state.seed, frames, model.num_draws)
     cut = Cut.of(state.temperature, state.top_p, state.top_k, state.max_top_k)
     logits = model.slow.logits(hidden)
     first, second = _draw_tokens(model, state, logits, noise, cut)
-    token = first
-    if not is_first:
-        token = replace_repeated(first, second, model.slow.is_semantic(first), state.window)
+    may_repeat = model.slow.is_semantic(first) & is_later
+    token = replace_repeated(first, second, may_repeat, state.window)
     codes, fast_is_finite = _draw_codes(model, state, hidden, token, noise, cut)
     finite = _are_finite([logits.sum(-1)]) & fast_is_finite
     columns = torch.cat([token.unsqueeze(1), codes], dim=1)
-    if not is_first:
-        roll_window(state, columns, chosen)
-    drawn = (first, second)
-    return advance(model, state, columns, chosen, finite, drawn, is_first=is_first)
+    roll_window(state, columns, chosen)
+    return advance(model, state, columns, chosen, finite, (first, second))
 
 
 def _draw_tokens(
@@ -151,9 +142,13 @@ def _are_finite(sums: list[Tensor]) -> Tensor:
 
 
 def roll_window(state: DecodeState, columns: Tensor, chosen: Tensor) -> None:
-    """Enter the tokens of new columns [B, 1 + K] into the chosen slots' repetition windows."""
+    """Enter the tokens of new columns [B, 1 + K] into the chosen slots' repetition windows.
+
+    Those of first frames stay out; to be called before `advance`.
+    """
     rolled = torch.cat([state.window[:, 1:], columns[:, :1]], dim=1)
-    state.window.copy_(torch.where(chosen.unsqueeze(1), rolled, state.window))
+    enters = (chosen & (state.frame > 0)).unsqueeze(1)
+    state.window.copy_(torch.where(enters, rolled, state.window))
 
 
 def advance(
@@ -163,8 +158,6 @@ def advance(
     chosen: Tensor,
     finite: Tensor,
     drawn: tuple[Tensor, Tensor],
-    *,
-    is_first: bool,
 ) -> StepOutput:
     """Store new columns [B, 1 + K] of the chosen slots and stop those that end, fail or are full.
 
@@ -173,7 +166,7 @@ def advance(
         drawn: the two tokens among which each slot's was chosen, int64 [B] each.
     """
     is_end = columns[:, 0] == model.special.im_end
-    stops = is_end & (not (is_first and state.like_reference))
+    stops = is_end & (state.frame > 0) if state.like_reference else is_end
     state.columns.copy_(torch.where(chosen.unsqueeze(1), columns, state.columns))
     rows = torch.arange(state.num_slots, device=columns.device) * state.history.shape[1]
     history = state.history.view(-1, columns.shape[1])

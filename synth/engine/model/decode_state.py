@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 import torch
 from torch import Tensor
 
 from synth.contract import MAX_TOP_K, FinishReason, Sampling
-from synth.engine.device import copy_to
+from synth.engine.device import to_device
 from synth.engine.errors import InvalidSpecError
 from synth.engine.model.dual_ar import DualAR
 from synth.engine.model.kv_cache import Cache, FrameCache, KVCache
@@ -17,10 +17,8 @@ from synth.engine.model.layers import SPLIT_POSITIONS
 from synth.engine.model.sampling import (
     DEFAULT_MAX_TOP_K,
     RAS_WINDOW,
-    SLOW_DRAWS,
     NoiseSource,
     check_sampling,
-    draw_words,
 )
 
 RUNNING, ENDED, FRAME_LIMIT, CONTEXT_FULL, FAILED = range(5)
@@ -30,7 +28,6 @@ FINISH_REASONS = {
     CONTEXT_FULL: FinishReason.CONTEXT_FULL,
 }
 _LENGTH_STEP = 64  # attention runs over a multiple of this many positions
-_PER_FRAME = ("history", "words")  # tensors with a row for each frame that may be made
 # `status` and `frame` come first: they are what the host looks at, in one copy.
 INTEGERS = ("status", "frame", "position", "frame_limit", "limit_status", "noise_offset", "seed",
             "top_k", "prefix", "prefix_positions")  # fmt: skip
@@ -49,12 +46,11 @@ class DecodeState:
 
     cache: KVCache
     fast_cache: FrameCache
-    columns: Tensor  # int64 [B, 1 + K], the newest frame, input of the next step
+    columns: Tensor  # int64 [B, 1 + K], the newest ones, input of the next step
     history: Tensor  # int32 [B, F, 1 + K], all frames made; the row after the last is scratch
-    words: Tensor  # int64 [B, F, draws, 2], the noise of every frame that may be made
     window: Tensor  # int64 [B, RAS_WINDOW], tokens chosen from frame 2 on
-    position: Tensor  # int64 [B], where the newest frame will be written
-    frame: Tensor  # int64 [B], frames made
+    position: Tensor  # int64 [B], where the newest column will be written
+    frame: Tensor  # int64 [B], frames made; 0: the newest column is the last one of the prompt
     frame_limit: Tensor  # int64 [B]
     limit_status: Tensor  # int64 [B], what reaching the limit is called
     noise_offset: Tensor  # int64 [B], frames made for earlier batches of the same request
@@ -70,9 +66,10 @@ class DecodeState:
     num_rows: int
     like_reference: bool
     strict: bool
-    noise: NoiseSource | None  # draws in place of `words`
+    noise: NoiseSource | None  # in place of the numbers of each slot's seed
     rows: SlotRows
-    host_positions: list[int]  # upper bounds of `position`; 0 for a free slot
+    host_positions: list[int]  # upper bounds of `position` + 1; 0 for a free slot
+    host_numbers: list[dict[str, float]]  # of `rows`, which `begin` writes
     host_limits: list[int]  # `frame_limit` of the request that has or had the slot
     # Whether the last request left numbers that are not finite; None where only the device knows.
     host_failed: list[bool | None]
@@ -104,7 +101,6 @@ class DecodeState:
             )
         device = model.device
         columns = 1 + model.slow.num_codebooks
-        num_draws = SLOW_DRAWS + model.slow.num_codebooks - 1
 
         def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
@@ -123,7 +119,6 @@ class DecodeState:
             fast_cache=model.fast.allocate_cache(num_slots),
             columns=zeros(num_slots, columns),
             history=zeros(num_slots, max_positions + 1, columns, dtype=torch.int32),
-            words=zeros(num_slots, max_positions + 1, num_draws, 2),
             window=zeros(num_slots, RAS_WINDOW),
             active=zeros(num_slots, dtype=torch.bool),
             max_top_k=max_top_k,
@@ -133,6 +128,7 @@ class DecodeState:
             noise=noise,
             rows=rows,
             host_positions=[0] * num_slots,
+            host_numbers=[{} for _ in range(num_slots)],
             host_limits=[0] * num_slots,
             host_failed=[None] * num_slots,
         )
@@ -166,7 +162,7 @@ class DecodeState:
     def assign(
         self, slot: int, sampling: Sampling, *, prompt_positions: int, noise_offset: int = 0
     ) -> None:
-        """Give a free slot to a request; `prefill` is what starts it.
+        """Give a free slot to a request; nothing runs in it before `begin`.
 
         Args:
             prompt_positions: columns of the prompt, a copied prefix included.
@@ -191,35 +187,43 @@ class DecodeState:
         is_cut_short = sampling.max_frames == 0 or sampling.max_frames > room
         limit = room if is_cut_short else sampling.max_frames
         self._wipe_if_failed(slot)
-        frames = torch.arange(noise_offset, noise_offset + limit)
-        words = draw_words(torch.full_like(frames, sampling.seed), frames, self.words.shape[2])
-        copy_to(self.words[slot, :limit], words)
-        self.rows.write(
-            slot,
-            {
-                "status": RUNNING,
-                "frame_limit": limit,
-                "limit_status": CONTEXT_FULL if is_cut_short else FRAME_LIMIT,
-                "noise_offset": noise_offset,
-                "seed": sampling.seed,
-                "temperature": sampling.temperature,
-                "top_p": sampling.top_p,
-                "top_k": max(sampling.top_k, 1),
-            },
-        )
-        self.window[slot].zero_()
-        self.active[slot].zero_()
+        self.host_numbers[slot] = {
+            "status": RUNNING,
+            "position": prompt_positions - 1,
+            "frame_limit": limit,
+            "limit_status": CONTEXT_FULL if is_cut_short else FRAME_LIMIT,
+            "noise_offset": noise_offset,
+            "seed": sampling.seed,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": max(sampling.top_k, 1),
+        }
         self.host_positions[slot], self.host_limits[slot] = prompt_positions, limit
         self.host_failed[slot] = None
 
     def note_prefix(self, slot: int, number: int, positions: int) -> None:
         """Note that a slot begins with a copy of a prefix: slots with one number have equal ones.
 
+        To be called before `begin`.
+
         Args:
             number: of that one copy's source, never 0 and never given again.
         """
-        self.prefix[slot].fill_(number)
-        self.prefix_positions[slot].fill_(positions)
+        self.host_numbers[slot] |= {"prefix": number, "prefix_positions": positions}
+
+    def begin(self, slots: Sequence[int], columns: Tensor) -> None:
+        """Let assigned slots run: the next step makes their first frames.
+
+        Args:
+            columns: int64 [n, 1 + K], the last of each prompt; the cache holds all before it.
+        """
+        places = torch.tensor(slots)
+        given = to_device(torch.cat([places.unsqueeze(1), columns], dim=1), self.columns.device)
+        there = given[:, 0].contiguous()
+        self.rows.write(there, [self.host_numbers[slot] for slot in slots])
+        self.columns.index_copy_(0, there, given[:, 1:])
+        self.window.index_fill_(0, there, 0)
+        self.active.index_fill_(0, there, True)
 
     def release(self, slot: int, *, failed: bool | None = None) -> None:
         """Free a slot; it takes part in later steps without effect.
@@ -238,31 +242,29 @@ class DecodeState:
     def move(self, source: int, target: int) -> None:
         """Put a running stream into a free slot and free its own; nothing of the stream changes."""
         self._wipe_if_failed(target)
-        length = self.host_positions[source] + 1
-        self.cache.move(source, target, min(length, self.cache.num_positions))
+        self.cache.move(source, target, self.host_positions[source])
         self.rows.move(source, target)
         frames = self.host_limits[source]
         in_rows = self.rows.tensors()
         for name, value in self._items():
-            if name in _PER_FRAME:
+            if name == "history":
                 value[target, :frames] = value[source, :frames]  # type: ignore[index]  # a tensor
             elif isinstance(value, Tensor) and name not in in_rows:
                 value[target] = value[source]
-        self.host_positions[target], self.host_limits[target] = length - 1, frames
+        self.host_positions[target], self.host_limits[target] = self.host_positions[source], frames
         self.host_failed[target] = None
         self.release(source)
 
     def live_length(self) -> int:
         """Return the positions the next step must attend over, known without asking the device."""
         step = SPLIT_POSITIONS if self.strict else _LENGTH_STEP
-        longest = max(self.host_positions[: self.num_slots]) + 1
+        longest = max(*self.host_positions[: self.num_slots], 1)
         return min(-(-longest // step) * step, self.cache.num_positions)
 
     def note_step(self) -> None:
         """Count one position for every occupied slot; an upper bound, as some may have stopped."""
-        last = self.max_positions - 1
-        for slot, position in enumerate(self.host_positions[: self.num_slots]):
-            self.host_positions[slot] = min(position + 1, last) if position else 0
+        for slot, positions in enumerate(self.host_positions[: self.num_slots]):
+            self.host_positions[slot] = min(positions + 1, self.max_positions) if positions else 0
 
     def _items(self) -> list[tuple[str, object]]:
         return [(item.name, getattr(self, item.name)) for item in fields(self)]
@@ -299,15 +301,17 @@ class SlotRows:
         """Return status and frame of all slots, int64 [2, B], over the same memory."""
         return self.integers[:2]
 
-    def write(self, slot: int, values: Mapping[str, float]) -> None:
-        """Set a slot's numbers: those of the names given, 0 for all others."""
-        unknown = values.keys() - {*INTEGERS, *FLOATS}
+    def write(self, slots: Tensor, values: Sequence[Mapping[str, float]]) -> None:
+        """Set numbers of slots, int64 [n] on the device: those of the names given, 0 for others."""
+        unknown = {name for one in values for name in one} - {*INTEGERS, *FLOATS}
         if unknown:
             raise ValueError(f"a slot has no {sorted(unknown)}")
-        integers = torch.tensor([int(values.get(name, 0)) for name in INTEGERS])
-        floats = torch.tensor([float(values.get(name, 0)) for name in FLOATS], dtype=torch.float32)
-        copy_to(self.integers[:, slot], integers)
-        copy_to(self.floats[:, slot], floats)
+        for rows, names, kind in (
+            (self.integers, INTEGERS, torch.int64),
+            (self.floats, FLOATS, torch.float32),
+        ):
+            numbers = [[one.get(name, 0) for one in values] for name in names]
+            rows.index_copy_(1, slots, to_device(torch.tensor(numbers, dtype=kind), slots.device))
 
     def move(self, source: int, target: int) -> None:
         self.integers[:, target] = self.integers[:, source]

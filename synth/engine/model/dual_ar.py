@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -28,6 +28,7 @@ from synth.engine.model.layers import (
     step_mask,
 )
 from synth.engine.model.linear import Linear, LinearForm, make_linear
+from synth.engine.model.sampling import SLOW_DRAWS
 
 if TYPE_CHECKING:
     from synth.engine.native.frame import NativeFrames
@@ -226,7 +227,8 @@ class SlowAR(nn.Module):
             The normalised hidden states [B, width].
         """
         rope = torch.view_as_complex(self.rope[position]).unsqueeze(1)
-        mask, rows = step_mask(position, length), cache.rows(position)
+        mask = step_mask(position, length)
+        rows = cache.rows(position, torch.arange(position.shape[0], device=position.device))
         attend = split_attention if in_splits else step_attention
         x = self.embed(columns)
         for index, (layer, live) in enumerate(zip(self.blocks, cache.live(length), strict=True)):
@@ -236,7 +238,12 @@ class SlowAR(nn.Module):
         return rms_norm(x, self.norm.weight, self.norm_eps)
 
     def prefill(
-        self, columns: Tensor, spans: Sequence[Span], cache: KVCache, *, rows: Tensor | None = None
+        self,
+        columns: Tensor,
+        spans: Sequence[Span],
+        cache: KVCache,
+        *,
+        with_states: bool = True,
     ) -> Tensor:
         """Run parts of several streams through in one pass, unpadded, and fill the cache.
 
@@ -245,32 +252,69 @@ class SlowAR(nn.Module):
         Args:
             columns: int64 [N, 1 + K], those of the first part, then those of the next.
             spans: the parts, of N columns together, each of another stream.
-            rows: int64 [n], which states are wanted; None means all.
+            with_states: compute what nothing in the cache depends on as well.
 
         Returns:
-            The normalised hidden states [N, width], or [n, width].
+            The normalised hidden states [N, width], or none of them, [0, width].
         """
-        positions = torch.cat([torch.arange(span.start, span.end) for span in spans])
-        rope = self.rope[to_device(positions, columns.device)]
-        rope = torch.view_as_complex(rope).unsqueeze(1)
-        masks = [prefill_mask(span.length, span.start, cache.keys) for span in spans]
         lengths = [span.length for span in spans]
-        x = self.embed(columns)
-        last = len(self.blocks) - 1
-        for index, layer in enumerate(self.blocks):
-            parts = zip(
-                *(torch.split(each, lengths) for each in layer.project(x, rope)), strict=True
-            )
-            each_mixed = []
-            for span, mask, (q, k, v) in zip(spans, masks, parts, strict=True):
-                cache.write_prompt(index, span.slot, span.start, k, v)
+        positions = torch.cat([torch.arange(span.start, span.end) for span in spans])
+        slots = torch.tensor([span.slot for span in spans]).repeat_interleave(torch.tensor(lengths))
+        masks = [prefill_mask(span.length, span.start, cache.keys) for span in spans]
+
+        def attend(index: int, q: Tensor) -> Tensor:
+            mixed = []
+            for span, mask, part in zip(spans, masks, torch.split(q, lengths), strict=True):
                 seen = (index, slice(span.slot, span.slot + 1), slice(None), slice(span.end))
                 keys, values = cache.keys[seen], cache.values[seen]
-                each_mixed.append(prefill_attention(q[None], keys, values, mask)[0])
-            mixed = torch.cat(each_mixed)
-            if index == last and rows is not None:
-                x, mixed = x[rows], mixed[rows]
-            x = layer.finish(x, mixed)
+                mixed.append(prefill_attention(part[None], keys, values, mask)[0])
+            return torch.cat(mixed)
+
+        positions, slots = (to_device(each, columns.device) for each in (positions, slots))
+        return self._run_prompts(columns, positions, slots, cache, attend, with_states)
+
+    def fill_slot(self, columns: Tensor, positions: Tensor, slots: Tensor, cache: KVCache) -> None:
+        """Run one stream's columns through in shapes that say nothing of it, and fill its cache.
+
+        Args:
+            columns: int64 [N, 1 + K]; positions: int64 [N], -1 where there is nothing to be run.
+            slots: int64 [N], of which the first is the stream's.
+        """
+        # No stream that runs reads the cache's last position: there goes what is nothing.
+        positions = positions.where(positions >= 0, cache.num_positions - 1)
+        slots = slots[:1]
+        mask = step_mask(positions, cache.num_positions)[:, 0, 0].to(cache.keys.dtype)
+
+        def attend(index: int, q: Tensor) -> Tensor:
+            keys, values = (
+                each[index].index_select(0, slots) for each in (cache.keys, cache.values)
+            )
+            return prefill_attention(q[None], keys, values, mask)[0]
+
+        self._run_prompts(columns, positions, slots, cache, attend, with_states=False)
+
+    def _run_prompts(
+        self,
+        columns: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        cache: KVCache,
+        attend: Callable[[int, Tensor], Tensor],
+        with_states: bool,
+    ) -> Tensor:
+        """Run columns through all layers, into the cache at each one's slot and position.
+
+        `attend` maps a layer's number and queries [N, H, D] to [N, H * D].
+        """
+        rope = torch.view_as_complex(self.rope[positions]).unsqueeze(1)
+        rows, x = cache.rows(positions, slots), self.embed(columns)
+        last = len(self.blocks) - 1
+        for index, layer in enumerate(self.blocks):
+            q, k, v = layer.project(x, rope)
+            cache.write_step(index, rows, k, v)
+            if index == last and not with_states:
+                return x[:0]
+            x = layer.finish(x, attend(index, q))
         return rms_norm(x, self.norm.weight, self.norm_eps)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -312,6 +356,11 @@ class DualAR(nn.Module):
     @property
     def dtype(self) -> torch.dtype:
         return self.slow.norm.weight.dtype
+
+    @property
+    def num_draws(self) -> int:
+        """Return the draws of a frame: the slow AR's, then one for each codebook it leaves."""
+        return SLOW_DRAWS + self.fast.num_codebooks - 1
 
     @property
     def weight_format(self) -> str:

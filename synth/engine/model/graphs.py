@@ -1,4 +1,7 @@
-"""Run decode steps: eagerly, or by replaying one captured CUDA graph per number of slots."""
+"""Run decode steps: eagerly, or by replaying one captured CUDA graph per number of slots.
+
+Passes of prompts are captured beside them, one for each size.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import torch
 
@@ -18,6 +21,11 @@ from synth.engine.loading.engine_config import wants_graphs
 from synth.engine.model.decode import StepOutput, decode_step, step_tensors
 from synth.engine.model.decode_state import DecodeState
 from synth.engine.model.dual_ar import DualAR
+from synth.engine.model.prefill import (
+    PASS_SIZES,
+    PromptPass,
+    PromptRunner,
+)
 
 if TYPE_CHECKING:
     from torch.cuda import _POOL_HANDLE
@@ -35,22 +43,25 @@ class GraphCaptureError(EngineError):
     code = "graph_capture_failed"
 
 
+T = TypeVar("T")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class CapturedStep:
-    """Hold a captured step: `replay` computes it and leaves what it gave in `output`.
+class Captured(Generic[T]):
+    """Hold captured work: `replay` computes it and leaves what it gave in `output`.
 
     `num_nodes` counts what the device does one after another; None where it could not be counted.
     """
 
-    output: StepOutput
+    output: T
     replay: Callable[[], None]
     num_nodes: int | None
 
 
 class GraphBackend(Protocol):
-    """Capture steps. All steps of one backend share their working memory."""
+    """Capture steps and passes. All of one backend share their working memory."""
 
-    def capture(self, run: Callable[[], StepOutput]) -> CapturedStep:
+    def capture(self, run: Callable[[], T]) -> Captured[T]:
         """Capture what `run` does, after running it a few times, and replay it once.
 
         Raises:
@@ -62,6 +73,8 @@ class GraphBackend(Protocol):
 class StepRunner:
     """Advance the first slots of one decode state, in the numbers that `buckets` has, ascending.
 
+    `prompts` runs what goes before a slot's first step.
+
     Steps are computed when they are asked for, over the live positions or over `length`, or
     captured ones are replayed. Nothing that those read or write is ever replaced: the tensors of
     state and model stay where they were; new weights would have to be copied into the old ones.
@@ -71,10 +84,16 @@ class StepRunner:
         self,
         model: DualAR,
         state: DecodeState,
-        captured: Mapping[int, tuple[CapturedStep, float]] | None = None,
+        captured: Mapping[int, tuple[Captured[StepOutput], float]] | None = None,
         *,
         length: int | None = None,
+        prompts: PromptRunner | None = None,
     ) -> None:
+        if prompts is None:
+            sizes = () if length is None else PASS_SIZES
+            passes = {size: PromptPass.eager(model, state, size) for size in sizes}
+            prompts = PromptRunner(model, state, passes)
+        self.prompts = prompts
         self._model, self._state, self._length = model, state, length
         self._captured = captured
         self.buckets: Sequence[int] = sorted(captured or bucket_sizes(state))
@@ -117,10 +136,12 @@ def capture_steps(model: DualAR, state: DecodeState, backend: GraphBackend) -> S
         SlotsDoNotFitError: there is no memory to capture even one; of a strict state, the only one.
         GraphCaptureError: the step cannot be captured on this device.
     """
-    captured: dict[int, tuple[CapturedStep, float]] = {}
+    captured: dict[int, tuple[Captured[StepOutput], float]] = {}
     for size in reversed(bucket_sizes(state)):
         started = time.perf_counter()
-        step = _capture(model, state.bucket(size), backend)
+        part = state.bucket(size)
+        run = partial(step_tensors, model, part, length=part.cache.num_positions)
+        step = _capture(f"The decode step of {size} slots", run, backend)
         if step is not None:
             captured[size] = step, time.perf_counter() - started
             continue
@@ -132,7 +153,8 @@ def capture_steps(model: DualAR, state: DecodeState, backend: GraphBackend) -> S
             "positions were captured: set TTS_ENGINE_SLOTS or TTS_ENGINE_MAX_POSITIONS to less, or "
             "TTS_ENGINE_WITHOUT=graphs."
         )
-    steps = StepRunner(model, state, captured)
+    prompts = PromptRunner(model, state, _capture_passes(model, state, backend))
+    steps = StepRunner(model, state, captured, prompts=prompts)
     if steps.buckets[-1] < state.num_slots:
         logger.warning("slots that may be used: %d of %d", steps.buckets[-1], state.num_slots)
     logger.info(
@@ -144,9 +166,24 @@ def capture_steps(model: DualAR, state: DecodeState, backend: GraphBackend) -> S
     return steps
 
 
-def _capture(model: DualAR, part: DecodeState, backend: GraphBackend) -> CapturedStep | None:
-    """Capture one bucket's step; None where memory ran out."""
-    run = partial(step_tensors, model, part, length=part.cache.num_positions)
+def _capture_passes(
+    model: DualAR, state: DecodeState, backend: GraphBackend
+) -> dict[int, PromptPass]:
+    """Capture passes of prompts, the largest first; one for which memory runs out is left out."""
+    passes: dict[int, PromptPass] = {}
+    for size in reversed(PASS_SIZES):
+        eager = PromptPass.eager(model, state, size)
+        captured = _capture(f"A pass of {size} positions of prompts", eager.run, backend)
+        if captured is not None:
+            passes[size] = PromptPass(eager.inputs, captured.replay)
+            continue
+        logger.warning("memory ran out while a pass was captured: positions=%d, left out", size)
+        free_cached_memory(model.device)
+    return passes
+
+
+def _capture(what: str, run: Callable[[], T], backend: GraphBackend) -> Captured[T] | None:
+    """Capture a step or a pass; None where memory ran out."""
     try:
         return backend.capture(run)
     except Exception as error:
@@ -157,7 +194,7 @@ def _capture(model: DualAR, part: DecodeState, backend: GraphBackend) -> Capture
                 return None
             cause = cause.__cause__ or cause.__context__
         raise GraphCaptureError(
-            f"The decode step of {part.num_slots} slots could not be captured as a graph: {error} "
+            f"{what} could not be captured as a graph: {error} "
             "Set TTS_ENGINE_WITHOUT=graphs to do without, at some cost in speed."
         ) from error
 
@@ -194,7 +231,7 @@ class CudaGraphs:
         self._stream = torch.cuda.Stream(device, priority=_URGENT)  # type: ignore[no-untyped-call]  # torch's own
         self._pool: _POOL_HANDLE | None = None  # of the graphs captured; one that failed has none
 
-    def capture(self, run: Callable[[], StepOutput]) -> CapturedStep:
+    def capture(self, run: Callable[[], T]) -> Captured[T]:
         pool = self._pool or torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph(keep_graph=True)  # kept, so that its nodes can be counted
         torch.cuda.synchronize(self._device)
@@ -210,7 +247,7 @@ class CudaGraphs:
             graph.replay()  # the first replay takes longer; slots are free, so it changes nothing
             torch.cuda.synchronize(self._device)
             self._pool = pool
-            return CapturedStep(output, graph.replay, _count_nodes(graph))
+            return Captured(output, graph.replay, _count_nodes(graph))
 
 
 def _count_nodes(graph: torch.cuda.CUDAGraph) -> int | None:

@@ -70,11 +70,14 @@ class KVCache(Cache):
     def num_positions(self) -> int:
         return self.keys.shape[3]
 
-    def rows(self, position: Tensor) -> Tensor:
-        """Return where `write_step` writes a position per stream: int64 [B] to int64 [B * KV]."""
-        streams = torch.arange(position.shape[0] * self.keys.shape[2], device=position.device)
-        per_head = position.repeat_interleave(self.keys.shape[2], output_size=streams.shape[0])
-        return streams * self.num_positions + per_head
+    def rows(self, position: Tensor, slots: Tensor) -> Tensor:
+        """Return where `write_step` writes positions of slots: int64 [N] and [N] to [N * KV].
+
+        One slot [1] is that of all positions.
+        """
+        heads = torch.arange(self.keys.shape[2], device=position.device)
+        streams = slots.unsqueeze(1) * self.keys.shape[2] + heads
+        return (streams * self.num_positions + position.unsqueeze(1)).flatten()
 
     def live(self, length: int) -> list[tuple[Tensor, Tensor]]:
         """Return each layer's keys and values of the first positions, [B, KV, length, D] each."""
@@ -92,17 +95,11 @@ class KVCache(Cache):
         return [(keys.view(-1, size), values.view(-1, size)) for keys, values in layers]
 
     def write_step(self, layer: int, rows: Tensor, k: Tensor, v: Tensor) -> None:
-        """Write one position per stream, at `rows` of `self.rows`: k and v [B, KV, D]."""
+        """Write single positions, at `rows` of `self.rows`: k and v [N, KV, D]."""
         keys, values = self._flat[layer]
         size = k.shape[-1]
         keys.index_copy_(0, rows, k.to(keys.dtype).reshape(-1, size))
         values.index_copy_(0, rows, v.to(values.dtype).reshape(-1, size))
-
-    def write_prompt(self, layer: int, slot: int, start: int, k: Tensor, v: Tensor) -> None:
-        """Write one stream's positions from `start`: k and v [S, KV, D]."""
-        end = start + k.shape[0]
-        self.keys[layer, slot, :, start:end] = k.transpose(0, 1)
-        self.values[layer, slot, :, start:end] = v.transpose(0, 1)
 
     def read_prefix(self, slot: int, length: int) -> tuple[Tensor, Tensor]:
         """Return copies of a stream's first positions, [L, KV, length, D] each."""

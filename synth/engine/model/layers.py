@@ -16,6 +16,7 @@ from synth.engine.model.config import TransformerConfig
 from synth.engine.model.linear import Linear, LinearForm, NativeGate, make_linear
 
 SPLIT_POSITIONS = 256  # of one split of `split_attention`
+PASS_ALIGNMENT = 16  # neighbours in a pass of prompts that are positions of one stream
 _FEW_STREAMS = 3  # below it there is nothing to win by turning a product round
 
 

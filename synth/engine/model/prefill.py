@@ -1,25 +1,29 @@
-"""Start requests: prompts in packed passes behind kept prefixes, then their first frames."""
+"""Start requests: run prompts but for their last columns, in packed passes behind kept prefixes."""
 
 from __future__ import annotations
 
+import importlib
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from synth.engine.device import to_device
+from synth.engine.device import copy_to, to_device
 from synth.engine.errors import InvalidSpecError
-from synth.engine.model.decode import StepOutput, make_frame
 from synth.engine.model.decode_state import DecodeState
-from synth.engine.model.dual_ar import DualAR, Span
+from synth.engine.model.dual_ar import KERNELS, DualAR, Span
+from synth.engine.model.kv_cache import KVCache
+from synth.engine.model.layers import PASS_ALIGNMENT
 
 # Positions of several prompts in one pass. A pass of fewer than about 180 costs a GPU as much as
 # one of 180; above 512 nothing is gained by more, and streams that run wait longer for their frame.
 MAX_PACK_POSITIONS = 512
-_MADE = ("columns", "frame", "status", "active")  # what a first frame changes in a state
+PASS_SIZES = (64, 128, 256, 512)  # positions of passes whose shapes are fixed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +41,11 @@ class KeptPrefix:
     @property
     def num_bytes(self) -> int:
         return self.keys.nbytes + self.values.nbytes
+
+    def is_finite(self) -> bool:
+        """Say whether all numbers are finite; waits for the device."""
+        sums = [each.sum(dtype=torch.float32) for each in (self.keys, self.values)]
+        return bool(torch.stack(sums).isfinite().all())
 
 
 class PrefixCache:
@@ -112,25 +121,128 @@ class SlotStart:
         return self.prefix_positions + self.own.shape[1]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """Hold a part of a prompt that goes through in one pass: its columns [1 + K, n] and place."""
+
+    columns: Tensor
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PassInputs:
+    """Hold what a pass of kernels, or a captured one, reads: `numbers` int64 in one piece.
+
+    Views of it are columns [P, 1 + K], and slots and positions [P]; a position is -1 where a pass
+    has room that is not used. PASS_ALIGNMENT neighbours are consecutive positions of one stream.
+    """
+
+    numbers: Tensor
+    columns: Tensor
+    slots: Tensor
+    positions: Tensor
+
+    @classmethod
+    def allocate(cls, size: int, height: int, device: torch.device) -> PassInputs:
+        """Return inputs of a pass of `size` columns of `height` numbers in which nothing is run."""
+        numbers = torch.zeros(size * (height + 2), dtype=torch.int64, device=device)
+        columns, slots, positions = torch.split(numbers, [size * height, size, size])
+        positions.fill_(-1)
+        return cls(numbers, columns.view(size, height), slots, positions)
+
+    def fill(self, pieces: Sequence[Piece]) -> None:
+        """Write pieces of prompts, which have room together."""
+        size, height = self.columns.shape
+        numbers = np.zeros(size * (height + 2), np.int64)
+        columns, slots, positions = np.split(numbers, [size * height, size * (height + 1)])
+        columns, row = columns.reshape(size, height), 0
+        positions[:] = -1
+        for piece in pieces:
+            span, end = piece.span, row + piece.span.length
+            columns[row:end] = piece.columns.numpy().T
+            positions[row:end] = range(span.start, span.end)
+            slots[row : row + aligned(span.length)] = span.slot
+            row += aligned(span.length)
+        copy_to(self.numbers, torch.from_numpy(numbers))
+
+
+def aligned(length: int) -> int:
+    """Return the positions of a pass that so many of a stream take."""
+    return -(-length // PASS_ALIGNMENT) * PASS_ALIGNMENT
+
+
+@torch.inference_mode()
+def run_inputs(model: DualAR, cache: KVCache, inputs: PassInputs) -> None:
+    """Run a pass over inputs on the device; its shapes depend on nothing else.
+
+    With one number of columns this can be captured. Without kernels all are of one stream.
+    """
+    arguments = (inputs.columns, inputs.positions, inputs.slots, cache)
+    if model.has_kernels:
+        importlib.import_module(KERNELS).fill_prompts(model, *arguments)
+    else:
+        model.slow.fill_slot(*arguments)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PromptPass:
+    """Hold a pass of one size: `run` computes it over its inputs."""
+
+    inputs: PassInputs
+    run: Callable[[], None]
+
+    @classmethod
+    def eager(cls, model: DualAR, state: DecodeState, size: int) -> PromptPass:
+        inputs = PassInputs.allocate(size, state.columns.shape[1], model.device)
+        return cls(inputs, partial(run_inputs, model, state.cache, inputs))
+
+
+class PromptRunner:
+    """Run pieces of prompts into a state's cache: in passes of given sizes, or of any."""
+
+    def __init__(
+        self, model: DualAR, state: DecodeState, passes: Mapping[int, PromptPass] | None = None
+    ) -> None:
+        self._model, self._state = model, state
+        self._passes = dict(sorted((passes or {}).items()))
+        # Columns that go through together at most; a strict stream's prompt goes through alone.
+        self.most = max(self._passes, default=MAX_PACK_POSITIONS)
+        self.goes_alone = state.strict or bool(self._passes and not model.has_kernels)
+
+    def run(self, pieces: Sequence[Piece]) -> None:
+        """Run a pass of pieces of different streams, of at most `most` aligned positions."""
+        size = sum(aligned(piece.span.length) for piece in pieces)
+        if self._passes or self._model.has_kernels:
+            fitting = [one for most, one in self._passes.items() if most >= size]
+            one = fitting[0] if fitting else PromptPass.eager(self._model, self._state, size)
+            one.inputs.fill(pieces)
+            one.run()
+        else:
+            columns = torch.cat([piece.columns for piece in pieces], dim=1).T
+            spans = [piece.span for piece in pieces]
+            columns = to_device(columns, self._model.device)
+            self._model.slow.prefill(columns, spans, self._state.cache, with_states=False)
+
+
 @torch.inference_mode()
 def start_slots(
     model: DualAR,
     state: DecodeState,
     starts: Sequence[SlotStart],
     prefixes: PrefixCache | None = None,
-) -> StepOutput:
-    """Give assigned slots their prefixes, run their own parts and draw each one's first frame.
+    runner: PromptRunner | None = None,
+) -> None:
+    """Let assigned slots run: the next step makes their first frames.
 
-    A prefix that is not kept is run once, alone, and kept; however many slots of the call begin
-    with it. Own parts go through in packs. The first frame neither looks at the repetition window
-    nor enters it. A strict state's prompts and first frames are run one by one. Slots not named are
-    left alone. On an error no slot has been started: those of the call are to be released.
+    Each slot gets its prefix and the rest of its prompt but for the last column, which the next
+    step takes in place of a frame. A prefix that is not kept is run once, alone, and kept; however
+    many slots of the call begin with it. Own parts go through in packs, a strict state's one by
+    one. Slots not named are left alone. On an error no slot has been started: those of the call
+    are to be released.
 
     Args:
         state: the whole state; `assign` was called with the positions of both parts.
-
-    Returns:
-        The frame, B = the state's slots; `made` is True for the slots named.
+        runner: of this state; without it passes are computed eagerly.
 
     Raises:
         InvalidSpecError: a slot's own part is empty, its prefix has no name, or it was assigned
@@ -149,26 +261,19 @@ def start_slots(
                 f"its prompt has {start.positions}."
             )
     prefixes = PrefixCache(0) if prefixes is None else prefixes
+    runner = PromptRunner(model, state) if runner is None else runner
     computed: dict[str, KeptPrefix] = {}
     for start in starts:
         if start.prefix_positions:
-            _place_prefix(model, state, start, prefixes, computed)
-    packs = _packs(starts, most=0 if state.strict else MAX_PACK_POSITIONS)
-    hidden = [_run_pack(model, state, pack) for pack in packs]
-    for start in starts:
-        state.position[start.slot].fill_(start.positions)  # setting it would wait for the device
-    nobody, none_drawn = torch.zeros_like(state.active), torch.zeros_like(state.frame)
-    output = StepOutput(
-        state.columns.clone(), nobody, nobody.clone(), none_drawn, none_drawn.clone()
-    )
-    groups = zip(packs, hidden, strict=True) if state.strict else [(starts, torch.cat(hidden))]
-    for group, last in groups:
-        _first_frames(model, state, [start.slot for start in group], last, output)
-    return output
+            _place_prefix(runner, state, start, prefixes, computed)
+    for pack in _packs(starts, runner):
+        runner.run(pack)
+    columns = torch.stack([start.own[:, -1] for start in starts])
+    state.begin([start.slot for start in starts], columns)
 
 
 def _place_prefix(
-    model: DualAR,
+    runner: PromptRunner,
     state: DecodeState,
     start: SlotStart,
     prefixes: PrefixCache,
@@ -179,12 +284,13 @@ def _place_prefix(
     key, positions = start.prefix_key, start.prefix_positions
     kept = computed.get(key) or prefixes.get(key)
     if kept is None:
-        last = _run_pack(model, state, [SlotStart(start.slot, start.prefix)])
-        # What is not finite fails its own requests and must not outlive them: the last position has
-        # attended to all others.
-        if not bool(last.isfinite().all()):
+        for piece in _pieces(start.slot, start.prefix, 0, runner.most):
+            runner.run([piece])
+        kept = KeptPrefix(*state.cache.read_prefix(start.slot, positions))
+        # What is not finite fails its own requests and must not outlive them.
+        if not kept.is_finite():
             return
-        kept = computed[key] = KeptPrefix(*state.cache.read_prefix(start.slot, positions))
+        computed[key] = kept
         prefixes.put(key, kept)
     elif kept.keys.shape[2] != positions:
         raise InvalidSpecError(
@@ -196,57 +302,25 @@ def _place_prefix(
     state.note_prefix(start.slot, kept.number, positions)
 
 
-def _packs(starts: Sequence[SlotStart], most: int) -> list[list[SlotStart]]:
-    """Return the starts in their order, as many together as own `most` positions; none empty."""
-    packs: list[list[SlotStart]] = []
+def _pieces(slot: int, columns: Tensor, start: int, most: int) -> list[Piece]:
+    """Cut columns [1 + K, S] of a stream from position `start` on; no part has more than `most`."""
+    parts = torch.split(columns, most, dim=1) if columns.shape[1] else ()
+    return [
+        Piece(part, Span(slot, start + nth * most, part.shape[1])) for nth, part in enumerate(parts)
+    ]
+
+
+def _packs(starts: Sequence[SlotStart], runner: PromptRunner) -> list[list[Piece]]:
+    """Return own parts without their last columns, in their order, as many together as may be."""
+    packs: list[list[Piece]] = []
+    most = 0 if runner.goes_alone else runner.most
     positions = 0
     for start in starts:
-        positions += start.own.shape[1]
-        if not packs or positions > most:
-            packs.append([])
-            positions = start.own.shape[1]
-        packs[-1].append(start)
+        own = start.own[:, :-1]
+        for piece in _pieces(start.slot, own, start.prefix_positions, runner.most):
+            positions += aligned(piece.span.length)
+            if not packs or positions > most:
+                packs.append([])
+                positions = aligned(piece.span.length)
+            packs[-1].append(piece)
     return packs
-
-
-def _run_pack(model: DualAR, state: DecodeState, pack: Sequence[SlotStart]) -> Tensor:
-    """Run own parts through in one pass; return the hidden state behind each, [n, width]."""
-    columns = torch.cat([start.own for start in pack], dim=1).T
-    spans = [Span(start.slot, start.prefix_positions, start.own.shape[1]) for start in pack]
-    ends = torch.tensor([span.length for span in spans]).cumsum(0) - 1
-    rows = to_device(ends, model.device)
-    return model.slow.prefill(to_device(columns, model.device), spans, state.cache, rows=rows)
-
-
-def _first_frames(
-    model: DualAR,
-    state: DecodeState,
-    slots: Sequence[int],
-    hidden: Tensor,
-    output: StepOutput,
-) -> None:
-    """Draw the first frames of these slots alone, from hidden [n, width]; fill in `output`."""
-    rows = to_device(torch.tensor(slots), model.device)
-    # Copies of the slots, as a state without caches of its own; of a frame's noise and history
-    # those of the first frame alone.
-    copies = {
-        name: value[rows]
-        for name, value in vars(state).items()
-        if isinstance(value, Tensor) and name not in ("history", "words")
-    }
-    copies["active"] = torch.ones_like(copies["active"])
-    copies["words"] = state.words[rows, :1]
-    copies["history"] = state.history.new_zeros(len(slots), 2, state.history.shape[2])
-    part = replace(
-        state,
-        **copies,  # type: ignore[arg-type]  # the names are those of the tensors
-        fast_cache=state.fast_cache.first(len(slots)),
-        host_positions=[0] * len(slots),
-        _buckets={},
-    )
-    made = make_frame(model, part, hidden, part.active.clone(), is_first=True)
-    for name in _MADE:
-        getattr(state, name)[rows] = getattr(part, name)
-    state.history[rows, 0] = part.history[:, 0]
-    for name in StepOutput.__dataclass_fields__:
-        getattr(output, name)[rows] = getattr(made, name)

@@ -32,18 +32,15 @@ typedef struct {
 /* One call. Shapes: B streams, K codebooks; all rows contiguous. */
 typedef struct {
     const Model *model;
-    int32_t streams, with_slow, is_first, threads;
+    int32_t streams, threads;
     const int64_t *newest;    /* [B][1 + K], the columns to be run through the slow AR */
-    const float *x;           /* [B][width]: states, if not with_slow */
     const int64_t *position;  /* [B], where the slow AR writes */
     const int64_t *prefix;    /* [B], which copied prefix a stream began with, or 0, */
     const int64_t *prefix_positions; /* and how long it is */
     Cache cache, frame_cache;
     const float *temperature, *top_p;
     const int64_t *top_k, *frame, *window;
-    const int64_t *words;     /* [B][frames][draws][2] */
-    int64_t words_stride;     /* of one stream */
-    int32_t draws;
+    const int64_t *seed, *noise_offset; /* [B]; frames' noise is counted from the offset on */
     float *states;            /* [B][width] */
     int64_t *first, *second;  /* [B] */
     int64_t *columns;         /* [B][1 + K], a token and its codes */
@@ -155,10 +152,14 @@ static int share_all(Thread *t, const Frame *f) {
         shared.is_whole = 1;
         for (int i = 0; i < 6; i++)
             if (!reserve(buffers[i], sizeof(float) * numbers[i])) shared.is_whole = 0;
-        if (shared.is_whole && f->with_slow) find_sources(f, shared.numbers.bytes);
+        if (shared.is_whole) find_sources(f, shared.numbers.bytes);
     }
     meet();
     return shared.is_whole;
+}
+
+static Noise noise_of(const Frame *f, int stream, int draw) {
+    return find_noise(f->seed[stream], f->frame[stream] + f->noise_offset[stream], draw);
 }
 
 static void draw_first(const Frame *f) {
@@ -168,15 +169,15 @@ static void draw_first(const Frame *f) {
     for (int b; (b = take(1)) < f->streams;) {
         find_candidates((float *)shared.logits.bytes + (size_t)b * stride, rows, (int)f->top_k[b],
                         &found);
-        const int64_t *words = f->words + b * f->words_stride + f->frame[b] * f->draws * 2;
-        int one = draw(&found, f->temperature[b], f->top_p[b], f->top_k[b], words, m->tokens);
-        int other = draw(&found, 1.0f, 0.9f, f->top_k[b], words + 2, m->tokens);
+        int one = draw(&found, f->temperature[b], f->top_p[b], f->top_k[b], noise_of(f, b, 0),
+                       m->tokens);
+        int other = draw(&found, 1.0f, 0.9f, f->top_k[b], noise_of(f, b, 1), m->tokens);
         int64_t token = m->tokens[found.row[one]];
         f->first[b] = token;
         f->second[b] = m->tokens[found.row[other]];
         int semantic = token >= m->semantic_begin && token <= m->semantic_end, repeated = 0;
         for (int i = 0; i < WINDOW; i++) repeated |= f->window[b * WINDOW + i] == token;
-        if (!f->is_first && semantic && repeated) token = f->second[b];
+        if (f->frame[b] && semantic && repeated) token = f->second[b];
         codes_of(f, b)[-1] = token;
         int64_t code = token - m->semantic_begin;
         code = code < 0 ? 0 : code;
@@ -192,9 +193,8 @@ static void draw_code(const Frame *f, int codebook) {
     for (int b; (b = take(1)) < f->streams;) {
         find_candidates((float *)shared.logits.bytes + (size_t)b * stride, rows, (int)f->top_k[b],
                         &found);
-        const int64_t *words =
-            f->words + b * f->words_stride + (f->frame[b] * f->draws + codebook + 1) * 2;
-        int one = draw(&found, f->temperature[b], f->top_p[b], f->top_k[b], words, NULL);
+        int one = draw(&found, f->temperature[b], f->top_p[b], f->top_k[b],
+                       noise_of(f, b, codebook + 1), NULL);
         codes_of(f, b)[codebook] = found.row[one];
         f->is_finite[b] &= (uint8_t)found.is_finite;
     }
@@ -254,18 +254,14 @@ static void make_frame(Thread *t, void *given) {
     if (!share_all(t, f)) return;
     float *x = shared.x.bytes, *logits = shared.logits.bytes;
     int width = padded(slow->width), rounds = slow->attending.rounds;
-    if (f->with_slow) {
-        for (int b; (b = take(1)) < f->streams;) {
-            embed_column(t, m, f->newest + (size_t)b * (1 + m->num_codebooks), x + (size_t)b * width);
-            memset(x + (size_t)b * width + slow->width, 0, sizeof(float) * (width - slow->width));
-        }
-        meet();
-        run_layers(t, slow, f->cache, slow_streams(f), x);
+    for (int b; (b = take(1)) < f->streams;) {
+        embed_column(t, m, f->newest + (size_t)b * (1 + m->num_codebooks), x + (size_t)b * width);
+        memset(x + (size_t)b * width + slow->width, 0, sizeof(float) * (width - slow->width));
     }
-    Input in = f->with_slow ? prepare(t, &slow->head, x, width, f->streams, slow->norm,
-                                      slow->attending.eps, rounds, f->states)
-                            : prepare(t, &slow->head, f->x, slow->width, f->streams, NULL, 0, rounds,
-                                      f->states);
+    meet();
+    run_layers(t, slow, f->cache, slow_streams(f), x);
+    Input in = prepare(t, &slow->head, x, width, f->streams, slow->norm, slow->attending.eps, rounds,
+                       f->states);
     multiply(t, &slow->head, in, f->streams, KEEP, rounds, logits, padded(slow->head.rows));
     meet();
     draw_first(f);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from ctypes import POINTER, c_int32, c_uint8, cast, pointer
+from ctypes import POINTER, c_uint8, cast, pointer
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +18,8 @@ from synth.engine.model.linear import NativeLinear
 from synth.engine.native.library import AttendingC, CacheC, FrameC, LayerC, Library, ModelC, StackC
 
 # Of a state, whose addresses are fields of the same name.
-_STATE_TENSORS = ("temperature", "top_p", "top_k", "frame", "window", "prefix", "prefix_positions")
+_STATE_TENSORS = ("temperature", "top_p", "top_k", "frame", "window", "seed", "noise_offset",
+                  "prefix", "prefix_positions")  # fmt: skip
 
 
 class NativeFrames:
@@ -57,20 +58,8 @@ class NativeFrames:
         """Return the slow AR's normalised states behind a state's last frame, float32 [B, D]."""
         return self._bound[state].states
 
-    def make_frame(
-        self,
-        model: DualAR,
-        state: DecodeState,
-        hidden: Tensor | None,
-        chosen: Tensor,
-        *,
-        is_first: bool,
-    ) -> StepOutput:
-        """Make a frame behind states [B, D], or else behind the newest columns.
-
-        It is written back into the state of the slots `chosen`, bool [B]; see `decode.make_frame`.
-        """
-        hidden = None if hidden is None else hidden.to(torch.float32).contiguous()
+    def make_frame(self, model: DualAR, state: DecodeState) -> StepOutput:
+        """Advance every active slot by one whole frame; see `decode.step_tensors`."""
         bound = self._bound.get(state)
         if bound is None:
             bound = self._bound[state] = self._bind(state)
@@ -79,39 +68,32 @@ class NativeFrames:
         columns = torch.empty(num, 1 + self._model.num_codebooks, dtype=torch.int64)
         finite = torch.empty(num, dtype=torch.bool)
         position = state.position.clamp(max=state.max_positions - 1)
-        c.with_slow, c.is_first = hidden is None, is_first
         c.threads = torch.get_num_threads()
-        c.x = None if hidden is None else hidden.data_ptr()
-        c.position = position.data_ptr() if hidden is None else None
+        c.position = position.data_ptr()
         c.first, c.second, c.columns = first.data_ptr(), second.data_ptr(), columns.data_ptr()
         c.is_finite = cast(finite.data_ptr(), POINTER(c_uint8))
         self.library.make_frame(c)
-        if hidden is None:
-            state.position.add_(state.active)
-        if not is_first:
-            roll_window(state, columns, chosen)
-        return advance(model, state, columns, chosen, finite, (first, second), is_first=is_first)
+        state.position.add_(state.active)
+        chosen = state.active.clone()
+        roll_window(state, columns, chosen)
+        return advance(model, state, columns, chosen, finite, (first, second))
 
     def _bind(self, state: DecodeState) -> _BoundState:
         states = torch.empty(state.num_slots, self._model.slow.contents.width)
-        assert state.words[0].is_contiguous()
         c = FrameC(
             model=pointer(self._model),
             streams=state.num_slots,
             cache=_cache(state.cache),
             frame_cache=_cache(state.fast_cache),
             newest=state.columns.data_ptr(),
-            words=state.words.data_ptr(),
-            words_stride=state.words.stride(0),
-            draws=c_int32(state.words.shape[2]),
             states=states.data_ptr(),
         )
-        kept = [state.words, state.columns]
+        kept = [state.columns]
         for name in _STATE_TENSORS:
             tensor = getattr(state, name)
             setattr(c, name, tensor.data_ptr())
             kept.append(tensor)
-        assert all(each.is_contiguous() for each in kept[1:])
+        assert all(each.is_contiguous() for each in kept)
         for cache in (state.cache, state.fast_cache):
             kept += [cache.keys, cache.values]
         return _BoundState(c, states, kept)

@@ -90,12 +90,10 @@ class CacheC(Structure):
 class FrameC(Structure):
     _fields_: ClassVar = _fields(
         (POINTER(ModelC), "model"),
-        (c_int32, "streams with_slow is_first threads"),
-        (c_void_p, "newest x position prefix prefix_positions"),
+        (c_int32, "streams threads"),
+        (c_void_p, "newest position prefix prefix_positions"),
         (CacheC, "cache frame_cache"),
-        (c_void_p, "temperature top_p top_k frame window words"),
-        (c_int64, "words_stride"),
-        (c_int32, "draws"),
+        (c_void_p, "temperature top_p top_k frame window seed noise_offset"),
         (c_void_p, "states first second columns"),
         (POINTER(c_uint8), "is_finite"),
     )

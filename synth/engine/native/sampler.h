@@ -70,10 +70,28 @@ static uint32_t mix(uint32_t x) {
     return x ^ (x >> 15);
 }
 
-/* Return the rank of the winner. `words` are the draw's two of its frame's noise; `ids`, where
- * given, names the tokens of rows, as numbers are keyed by tokens. */
-static int draw(const Candidates *c, float temperature, float top_p, int64_t top_k,
-                const int64_t *words, const int64_t *ids) {
+/* Two words, to which the numbers of a draw's candidates are keyed. */
+typedef struct {
+    uint32_t first, second;
+} Noise;
+
+/* Return the noise of one draw of one frame: two words of Philox4x32-10. */
+static Noise find_noise(int64_t seed, int64_t frame, int draw) {
+    uint32_t a = (uint32_t)frame, b = (uint32_t)(frame >> 32), c = (uint32_t)draw, d = 0;
+    uint32_t key = (uint32_t)seed, other_key = (uint32_t)(seed >> 32);
+    for (int round = 0; round < 10; round++) {
+        uint64_t one = (uint64_t)a * 0xD2511F53u, other = (uint64_t)c * 0xCD9E8D57u;
+        a = (uint32_t)(other >> 32) ^ b ^ key, b = (uint32_t)other;
+        c = (uint32_t)(one >> 32) ^ d ^ other_key, d = (uint32_t)one;
+        key += 0x9E3779B9u, other_key += 0xBB67AE85u;
+    }
+    return (Noise){a, b};
+}
+
+/* Return the rank of the winner. `ids`, where given, names the tokens of rows, as numbers are keyed
+ * by tokens. */
+static int draw(const Candidates *c, float temperature, float top_p, int64_t top_k, Noise noise,
+                const int64_t *ids) {
     float weights[MOST_CANDIDATES], total = 0, peak = 0, best = -1;
     int winner = 0, left = 0;
     if (temperature < 1e-5f) temperature = 1e-5f;
@@ -88,7 +106,7 @@ static int draw(const Candidates *c, float temperature, float top_p, int64_t top
     for (int i = 0; i < c->count; i++) {
         if (i && (i >= top_k || c->upto[i] > top_p)) continue;
         uint32_t id = (uint32_t)(ids ? ids[c->row[i]] : c->row[i]);
-        uint32_t bits = mix(mix(id + (uint32_t)words[0]) ^ (uint32_t)words[1]) >> 9;
+        uint32_t bits = mix(mix(id + noise.first) ^ noise.second) >> 9;
         float uniform = ((float)bits + 0.5f) * 0x1p-23f;
         float time = weights[i] / total / -logf(uniform);
         if (time > best) best = time, winner = i;

@@ -49,7 +49,7 @@ class SlotBatch:
         return len(self._slots) - self._slots.count(None)
 
     def start(self, requests: Sequence[SlotRequest]) -> list[tuple[SlotRequest, Exception]]:
-        """Give free slots to requests, no more than there are, and make their first frames.
+        """Give free slots to requests, no more than there are, and run their prompts.
 
         Returns:
             The requests that failed, alone, with the reason.
@@ -66,7 +66,7 @@ class SlotBatch:
                     refused.append((request, error))
             started = [request for request in requests if request.slot is not None]
             if started:
-                refused += self._make_first_frames(started)
+                refused += self._run_prompts(started)
         except Exception:
             for request in requests:
                 self.release(request)
@@ -107,14 +107,12 @@ class SlotBatch:
         slot, positions = self._slots.index(None), request.positions
         self.state.assign(slot, request.sampling, prompt_positions=positions)
         limit = min(request.sampling.max_frames, self.state.max_positions - positions)
-        request.slot, request.last_frame, request.failed = slot, self.frames + limit - 1, None
+        request.slot, request.last_frame, request.failed = slot, self.frames + limit, None
         request.started_at = time.perf_counter()
         self._slots[slot] = request
         self._choose_bucket()
 
-    def _make_first_frames(
-        self, requests: Sequence[SlotRequest]
-    ) -> list[tuple[SlotRequest, Exception]]:
+    def _run_prompts(self, requests: Sequence[SlotRequest]) -> list[tuple[SlotRequest, Exception]]:
         """Run prompts, one by one if they fail together; return those at fault."""
         starts = [
             SlotStart(one.slot, one.own, one.prefix, one.voice)
@@ -122,7 +120,7 @@ class SlotBatch:
             if one.slot is not None
         ]
         try:
-            start_slots(self._model, self.state, starts, self.prefixes)
+            start_slots(self._model, self.state, starts, self.prefixes, self.runner.prompts)
             return []
         except Exception as error:
             if is_out_of_memory(error):
@@ -130,7 +128,7 @@ class SlotBatch:
             if len(requests) == 1:
                 self.release(requests[0])
                 return [(requests[0], error)]
-        return [failed for request in requests for failed in self._make_first_frames([request])]
+        return [failed for request in requests for failed in self._run_prompts([request])]
 
     def _choose_bucket(self) -> None:
         in_use = [slot for slot, request in enumerate(self._slots) if request is not None]

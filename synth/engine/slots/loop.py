@@ -201,7 +201,6 @@ class SlotLoop:
         self._starting = []
         if streams:
             self._codec.watch(streams)
-            self._read_status(self.batch.running, at_once=True)  # prompts bring a first frame
 
     def _may_start(self) -> bool:
         """Return whether the request that goes next may have a slot now; holds the lock."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import torch
@@ -24,10 +25,11 @@ from synth.engine.codec.halves import CodecDecoder
 from synth.engine.codec.streams import Work
 from synth.engine.model.decode import StepOutput
 from synth.engine.model.dual_ar import DualAR
-from synth.engine.model.graphs import CapturedStep
+from synth.engine.model.graphs import Captured
 from tests.synth.engine.model.stand_in_graphs import StandInGraphs
 
 CHUNKS, REPLAYED = range(2)
+T = TypeVar("T")
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +122,7 @@ def model() -> DualAR:
 class Wrong(StandInGraphs):
     """Give one wrong code in the third replay of each step."""
 
-    def capture(self, run: Callable[[], StepOutput]) -> CapturedStep:
+    def capture(self, run: Callable[[], T]) -> Captured[T]:
         captured = super().capture(run)
         calls: list[None] = []
 
@@ -129,7 +131,9 @@ class Wrong(StandInGraphs):
             captured.replay()
             calls.append(None)
             if len(calls) == 3:
-                captured.output.columns[0, 3] += 1
+                output = captured.output
+                if isinstance(output, StepOutput):
+                    output.columns[0, 3] += 1
 
         return replace(captured, replay=replay)
 

@@ -44,9 +44,10 @@ class Arrangement:
         self._used[slot] = True
         self.kinds.add("join")
 
-        def join(runner: StepRunner, state: DecodeState) -> StepOutput:
+        def join(runner: StepRunner, state: DecodeState) -> None:
             state.assign(slot, sampling, prompt_positions=prompt.shape[1])
-            return start_slots(self._loaded.model, state, [SlotStart(slot, prompt)])
+            starts = [SlotStart(slot, prompt)]
+            start_slots(self._loaded.model, state, starts, runner=runner.prompts)
 
         return join
 

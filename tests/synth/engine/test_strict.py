@@ -143,7 +143,7 @@ def others(number: int, *, voice_frames: int) -> list[RenderSpec]:
 def assert_same(found: tuple[SegmentAudio, Bits], expected: tuple[SegmentAudio, Bits]) -> None:
     assert np.array_equal(found[0].codes, expected[0].codes)
     assert np.array_equal(found[0].audio, expected[0].audio)
-    assert len(found[1]) == len(expected[1]) == 2 * (FRAMES - 1) + 2
+    assert len(found[1]) == len(expected[1]) == 2 * FRAMES + 2
     assert all(torch.equal(a, b) for a, b in zip(found[1], expected[1], strict=True))
 
 

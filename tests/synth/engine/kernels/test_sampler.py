@@ -39,21 +39,20 @@ MANY = pytest.mark.thorough  # streams: the interpreter takes a tenth of a secon
 
 
 def _inputs(generator: torch.Generator, batch: int, **changes: Any) -> DrawInputs:
-    """Return parameters that differ from stream to stream or are given, and three frames' noise."""
+    """Return parameters that differ from stream to stream or are given; no frame is a first one."""
     device = generator.device
 
     def one_of(*values: float) -> Tensor:
         chosen = torch.randint(len(values), (batch,), generator=generator, device=device)
         return torch.tensor(values, device=device)[chosen]
 
-    seeds = torch.randint(2**62, (batch,), generator=generator, device=device)
-    frames = [torch.full((batch,), frame, device=device) for frame in range(3)]
     drawn: dict[str, Any] = {
         "temperature": one_of(1e-6, 0.05, 0.7, 1.0, 1.99),
         "top_p": one_of(0.05, 0.5, 0.8, 0.95, 1.0),
         "top_k": one_of(1, 2, 30, 64, 10**6).long(),
-        "words": torch.stack([draw_words(seeds, frame, 4) for frame in frames], dim=1),
-        "frame": one_of(0, 1, 2).long(),
+        "seed": torch.randint(2**62, (batch,), generator=generator, device=device),
+        "frame": one_of(1, 2, 3).long(),
+        "noise_offset": one_of(0, 4, 2**33).long(),
         "max_top_k": 64,
     }
     for name, value in changes.items():
@@ -98,8 +97,7 @@ def _decided(
     scaled = (best.logits / temperature.clamp(min=MIN_TEMPERATURE)[:, None]).double()
     gone = cumulative > cut.most[:, : scaled.shape[1]]
     weights = scaled.masked_fill(gone, float("-inf")).softmax(-1)
-    frame = torch.arange(len(scaled), device=scaled.device)
-    noise = CounterFrame(inputs.words[frame, inputs.frame])
+    noise = CounterFrame(draw_words(inputs.seed, inputs.frame + inputs.noise_offset, 4))
     scores = weights / -noise.uniform(index, ids[best.rows]).double().log()
     top = torch.nn.functional.pad(scores, (0, 1)).topk(2).values
     matters = torch.arange(scaled.shape[1], device=scaled.device) < inputs.top_k[:, None]
@@ -121,8 +119,8 @@ def test_the_kernel_draws_the_tokens_that_its_torch_form_draws(
     inputs = _inputs(generator, batch, max_top_k=max_top_k)
     rows = _rows(num_rows, logits.device)
     window = torch.zeros(batch, RAS_WINDOW, device=logits.device).long()
-    window[::2, 4] = draw_tokens_torch(logits, inputs, rows).first[::2]
     chosen = torch.arange(batch, device=logits.device) % 3 != 0
+    window[::2, 4] = draw_tokens_torch(logits, inputs, rows, window.clone(), chosen).first[::2]
     rolled = window.clone()
 
     found = draw_tokens(logits, inputs, rows, window, chosen)
@@ -174,20 +172,20 @@ def test_the_torch_form_draws_what_the_engine_draws(
     for slot in range(batch):
         sampling = Sampling(seed=slot, temperature=0.7, top_p=0.9, top_k=5 + slot, max_frames=4)
         state.assign(slot, sampling, prompt_positions=3)
+    state.begin(range(batch), torch.zeros(batch, state.columns.shape[1], dtype=torch.int64))
+    state.frame.fill_(2)
     hidden = torch.randn(batch, model.config.text_config.dim, generator=generator) * 3
     logits = model.slow.logits(hidden)
     cut = Cut.of(state.temperature, state.top_p, state.top_k, state.max_top_k)
-    noise = CounterNoise().frame(state.seed, state.frame, state.words.shape[2])
+    noise = CounterNoise().frame(state.seed, state.frame, model.num_draws)
     special = model.special
     rows = TokenRows(model.slow.head_tokens, special.semantic_begin, special.semantic_end)
-    inputs = DrawInputs(
-        state.temperature, state.top_p, state.top_k, state.words, state.frame, state.max_top_k
-    )
+    inputs = DrawInputs.of(state)
     first, second = _draw_tokens(model, state, logits, noise, cut)
     state.window[::2, 3] = first[::2]
     before = state.window.clone()
 
-    found = draw_tokens_torch(logits, inputs, rows, state.window, state.frame == 0)
+    found = draw_tokens_torch(logits, inputs, rows, state.window, state.active)
 
     assert torch.equal(found.first, first)
     assert torch.equal(found.second, second)
@@ -253,12 +251,13 @@ def test_logits_that_are_not_finite_are_told_and_still_give_a_token(
     logits = _logits(generator, 5, 257, dtype)
     inputs = _inputs(generator, 5)
     rows = _rows(257, logits.device)
-    good = draw_tokens(logits, inputs, rows)
+    window = torch.zeros(5, RAS_WINDOW, device=logits.device).long()
+    good = draw_tokens(logits, inputs, rows, window.clone(), _all_finite(logits))
     logits[1, 0], logits[2, 100], logits[3, 256] = torch.tensor(
         [float("nan"), torch.inf, -torch.inf]
     )
 
-    found = draw_tokens(logits, inputs, rows)
+    found = draw_tokens(logits, inputs, rows, window, _all_finite(logits))
 
     assert found.finite.tolist() == [True, False, False, False, True]
     assert found.finite.tolist() == _are_finite([logits.sum(-1)]).tolist()
@@ -283,8 +282,8 @@ def test_a_repeated_semantic_token_is_replaced(generator: torch.Generator) -> No
     inputs = _inputs(generator, 8, top_k=50)
     logits, rows = torch.zeros(8, 257, device=generator.device), _rows(257, generator.device)
     logits[:, 0] = -100  # the end of speech
-    plain = draw_tokens(logits, inputs, rows)
     window = torch.zeros(8, RAS_WINDOW, device=logits.device).long()
+    plain = draw_tokens(logits, inputs, rows, window.clone(), _all_finite(logits))
     window[torch.arange(4), torch.tensor([0, 3, 8, 9])] = plain.first[:4]
     before, chosen = window.clone(), torch.arange(8, device=logits.device) % 2 == 0
 
@@ -301,8 +300,13 @@ def test_what_is_not_semantic_is_no_repetition_nor_is_anything_in_a_first_frame(
     generator: torch.Generator,
 ) -> None:
     logits, rows = _logits(generator, 4, 257, torch.float32), _rows(257, generator.device)
-    found = draw_tokens(logits, _inputs(generator, 4), rows)
+    inputs, everybody = _inputs(generator, 4, frame=0), _all_finite(logits)
+    window = torch.zeros(4, RAS_WINDOW, device=logits.device).long()
+    window[:, 3] = draw_tokens(logits, inputs, rows, window, everybody).first
+    before = window.clone()
+    found = draw_tokens(logits, inputs, rows, window, everybody)
     assert torch.equal(found.token, found.first)
+    assert torch.equal(window, before)
     logits[:, 0] = 100  # the end of speech
     window = torch.full((4, RAS_WINDOW), FIRST_TOKEN, device=logits.device)
     found = draw_tokens(logits, _inputs(generator, 4), rows, window, _all_finite(logits))
@@ -329,14 +333,15 @@ def test_what_is_drawn_is_what_the_samplers_version_drew(
 
     def drawn(case: Case) -> Tensor:
         some = slice(streams)
-        logits, temperature, top_p, top_k, words, window = (
+        logits, temperature, top_p, top_k, seed, frame, window = (
             each[some].clone().to(device)
             for each in (
-                case.logits, case.temperature, case.top_p, case.top_k, case.words, case.window
+                case.logits, case.temperature, case.top_p, case.top_k, case.seed, case.frame,
+                case.window,
             )
         )  # fmt: skip
-        frame = torch.zeros_like(top_k)
-        inputs = DrawInputs(temperature, top_p, top_k, words.unsqueeze(1), frame, max_top_k=64)
+        one = torch.ones_like(frame)  # frames made; no frame is a first one
+        inputs = DrawInputs(temperature, top_p, top_k, seed, one, frame - one, max_top_k=64)
         ids = case.ids.to(device)
         rows = TokenRows(ids, int(ids[0]), int(ids[-1]))
         found = sampler(logits, inputs, rows, window, _all_finite(logits))

@@ -11,16 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from synth.engine.model.decode import StepOutput
-from synth.engine.model.graphs import CapturedStep
+from synth.engine.model.graphs import Captured
 
 WARM_UP_RUNS = 2
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -56,23 +57,39 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's o
         return result
 
 
+def launches(recorder: Recorder) -> list[Operation]:
+    """Return the operations that a device would be given: no views, and no memory alone."""
+    memory = ("aten.empty", "aten.new_empty", "aten.pin_memory", "aten._pin_memory")
+    return [
+        one
+        for one in recorder.operations
+        if not str(one.function).startswith(memory)
+        and (one.function._schema.is_mutable or any(r is not None for r in one.results))  # type: ignore[attr-defined]  # an operation of torch's
+    ]
+
+
 @dataclass
 class StandInGraphs:
     """Capture by recording; `fails` runs before every capture and may raise.
 
-    `slots` are those of the captures that were begun, in their order.
+    `slots` are those of the steps whose captures were begun, in their order; `passes` counts those
+    of other work.
     """
 
     fails: Callable[[int], None] = lambda slots: None
     slots: list[int] = field(default_factory=list)
+    passes: int = 0
     replays: int = 0
 
-    def capture(self, run: Callable[[], StepOutput]) -> CapturedStep:
-        """Capture a step; see GraphBackend."""
+    def capture(self, run: Callable[[], T]) -> Captured[T]:
+        """Capture a step or a pass; see GraphBackend."""
         for _ in range(WARM_UP_RUNS):
-            slots = run().columns.shape[0]
-        self.slots.append(slots)
-        self.fails(slots)
+            output = run()
+        if isinstance(output, StepOutput):
+            self.slots.append(output.columns.shape[0])
+            self.fails(self.slots[-1])
+        else:
+            self.passes += 1
         with Recorder() as recorder:
             output = run()
         # None reads a value, or has a shape that depends on one: that would wait for a device.
@@ -80,7 +97,7 @@ class StandInGraphs:
         assert not [one for one in recorder.operations if any(n in str(one.function) for n in asks)]
         replay = partial(self._replay, recorder.operations)
         replay()
-        return CapturedStep(output, replay, len(recorder.operations))
+        return Captured(output, replay, len(recorder.operations))
 
     def _replay(self, operations: list[Operation]) -> None:
         with torch.inference_mode():

@@ -49,9 +49,9 @@ def _state(
 
 def _start(
     loaded: Loaded, state: DecodeState, slot: int, prompt: Tensor, sampling: Sampling = GREEDY
-) -> StepOutput:
+) -> None:
     state.assign(slot, sampling, prompt_positions=prompt.shape[1])
-    return start_slots(loaded.model, state, [SlotStart(slot, prompt)])
+    start_slots(loaded.model, state, [SlotStart(slot, prompt)])
 
 
 def _run(loaded: Loaded, state: DecodeState, steps: int) -> list[StepOutput]:
@@ -72,10 +72,10 @@ def test_a_slot_filled_in_the_middle_or_used_again_gives_what_it_gives_alone(
     }
     state = _state(loaded, 3)
 
-    outputs = [_start(loaded, state, 2, prompts["no_voice"])]
-    outputs += _run(loaded, state, 5)
-    outputs.append(_start(loaded, state, 0, prompts["two_voices"]))
-    outputs += _run(loaded, state, 25)
+    _start(loaded, state, 2, prompts["no_voice"])
+    outputs = _run(loaded, state, 6)
+    _start(loaded, state, 0, prompts["two_voices"])
+    outputs += _run(loaded, state, 26)
 
     assert torch.equal(_columns(outputs, 2), alone["no_voice"])
     assert torch.equal(_columns(outputs, 0), alone["two_voices"])
@@ -84,7 +84,8 @@ def test_a_slot_filled_in_the_middle_or_used_again_gives_what_it_gives_alone(
     assert torch.equal(state.history[0, :20].T, alone["two_voices"].to(torch.int32))
 
     state.release(0)
-    again = [_start(loaded, state, 0, prompts["no_voice"]), *_run(loaded, state, 20)]
+    _start(loaded, state, 0, prompts["no_voice"])
+    again = _run(loaded, state, 21)
     assert torch.equal(_columns(again, 0), alone["no_voice"])
 
 
@@ -93,9 +94,9 @@ def test_a_stopped_slot_keeps_its_state_while_others_go_on(
 ) -> None:
     state = _state(loaded, 2)
     short = Sampling(top_k=1, temperature=1.0, max_frames=3)
-    outputs = [_start(loaded, state, 0, prompts["no_voice"], short)]
-    outputs.append(_start(loaded, state, 1, prompts["one_voice"]))
-    outputs += _run(loaded, state, 2)
+    _start(loaded, state, 0, prompts["no_voice"], short)
+    _start(loaded, state, 1, prompts["one_voice"])
+    outputs = _run(loaded, state, 3)
     before = [tensor[0].clone() for tensor in (state.columns, state.position, state.frame)]
 
     outputs += _run(loaded, state, 6)
@@ -122,7 +123,8 @@ def test_a_slot_with_non_finite_logits_fails_alone_and_serves_the_next_request(
     assert torch.equal(_columns(outputs, 1), _columns(expected, 1))
 
     state.release(0)
-    again = [_start(loaded, state, 0, prompts["no_voice"]), *_run(loaded, state, 19)]
+    _start(loaded, state, 0, prompts["no_voice"])
+    again = _run(loaded, state, 20)
     assert state.status.tolist() == [FRAME_LIMIT, FRAME_LIMIT]
     assert all(bool(output.is_speech[0]) for output in again)
 
@@ -142,7 +144,8 @@ def test_the_end_token_stops_a_slot_and_is_no_speech(
     loaded: Loaded, prompts: dict[str, Tensor]
 ) -> None:
     state, long = _state(loaded, 1), Sampling(top_k=1, temperature=1.0, max_frames=64)
-    outputs = [_start(loaded, state, 0, prompts["stops_early"], long), *_run(loaded, state, 40)]
+    _start(loaded, state, 0, prompts["stops_early"], long)
+    outputs = _run(loaded, state, 41)
     assert state.status.tolist() == [ENDED]
     columns = _columns(outputs, 0)
     assert int(columns[0, -1]) == loaded.tokenizer.special.im_end
@@ -171,7 +174,8 @@ def test_a_full_context_is_a_named_end(
 ) -> None:
     prompt = prompts["one_voice"]
     state = _state(loaded, 1, max_positions=prompt.shape[1] + room)
-    outputs = [_start(loaded, state, 0, prompt), *_run(loaded, state, 8)]
+    _start(loaded, state, 0, prompt)
+    outputs = _run(loaded, state, 9)
     assert _columns(outputs, 0).shape[1] == frames
     assert state.status.tolist() == [CONTEXT_FULL]
 

@@ -79,13 +79,10 @@ def test_parts_packed_into_one_pass_give_what_each_gives_alone(loaded: Loaded) -
     lengths = [18, 4, 11]
     parts = [columns[:18], columns[2:6], columns[5:16]]
     spans = [Span(slot, 0, length) for slot, length in zip((2, 0, 1), lengths, strict=True)]
-    last = torch.tensor(lengths).cumsum(0) - 1
 
     with torch.inference_mode():
         together = model.slow.prefill(torch.cat(parts), spans, packed)
-        ends = model.slow.prefill(torch.cat(parts), spans, packed, rows=last)
 
-    torch.testing.assert_close(ends, together[last], atol=1e-6, rtol=0)
     for span, part, found in zip(spans, parts, torch.split(together, lengths), strict=True):
         cache = new_cache(model, 20)
         with torch.inference_mode():

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,8 +15,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from lab.bench.stepping import random_prompt
 from lab.golden.case import GoldenFolder
 from lab.golden.models import Loaded, load
+from synth.contract import Sampling
 from synth.engine import Engine
 from synth.engine.errors import InvalidSpecError, SlotsDoNotFitError
 from synth.engine.model import graphs as graph_capture
@@ -29,6 +32,15 @@ from synth.engine.model.graphs import (
     capture_steps,
     find_backend,
 )
+from synth.engine.model.prefill import (
+    PASS_SIZES,
+    PassInputs,
+    PrefixCache,
+    PromptPass,
+    PromptRunner,
+    SlotStart,
+    start_slots,
+)
 from tests.synth.engine.arrangement import SLOTS, Arrangement
 from tests.synth.engine.engine_runs import (
     CONFIG,
@@ -39,7 +51,7 @@ from tests.synth.engine.engine_runs import (
     voice,
     wait_until,
 )
-from tests.synth.engine.model.stand_in_graphs import StandInGraphs
+from tests.synth.engine.model.stand_in_graphs import Recorder, StandInGraphs, launches
 
 CASES = ("no_voice", "one_voice", "two_voices", "stops_early")
 
@@ -165,6 +177,40 @@ def test_an_engine_with_graphs_gives_the_codes_of_one_without(
     streamed = np.concatenate(list(replaying.stream(specs[5])))
     assert np.abs(streamed - expected[5].audio).max() < 1e-4
     assert stand_in.replays > 3
+
+
+@pytest.mark.parametrize("count", [1, 8])
+def test_admitted_prompts_give_a_device_little_to_do_but_to_replay(
+    loaded: Loaded, count: int
+) -> None:
+    """Of a frame's launches there are hundreds, and of a prompt's: none of them stands alone."""
+    model = loaded.model
+    state = DecodeState.allocate(model, num_slots=8, max_positions=256)
+    replayed: list[None] = []
+    passes = {
+        size: PromptPass(
+            PassInputs.allocate(size, 11, model.device), partial(replayed.append, None)
+        )
+        for size in PASS_SIZES
+    }
+    runner, prefixes = PromptRunner(model, state, passes), PrefixCache(10**9)
+    voice = random_prompt(model, 40, seed=1)
+    for slot in range(count):
+        state.assign(slot, Sampling(max_frames=4), prompt_positions=52 + slot)
+    starts = [
+        SlotStart(slot, random_prompt(model, 12 + slot, seed=slot), voice, "voice")
+        for slot in range(count)
+    ]
+    start_slots(model, state, starts[:1], prefixes, runner)  # the voice is kept from now on
+    state.release(0, failed=False)
+    replayed.clear()
+
+    with Recorder() as recorder:
+        state.assign(0, Sampling(max_frames=4), prompt_positions=52)
+        start_slots(model, state, starts, prefixes, runner)
+
+    assert len(replayed) == count
+    assert len(launches(recorder)) <= 60
 
 
 def test_nothing_is_replaced_after_the_capture(start: Start, stand_in: StandInGraphs) -> None:

@@ -27,7 +27,7 @@ def frames() -> FrameCache:
 def test_a_step_writes_each_stream_at_its_own_position(cache: KVCache) -> None:
     k, v = torch.randn(2, 3, 2, 8)
 
-    cache.write_step(1, cache.rows(torch.tensor([0, 5, 2])), k, v)
+    cache.write_step(1, cache.rows(torch.tensor([0, 5, 2]), torch.arange(3)), k, v)
 
     for slot, position in enumerate((0, 5, 2)):
         assert torch.equal(cache.keys[1, slot, :, position], k[slot])
@@ -38,7 +38,7 @@ def test_a_step_writes_each_stream_at_its_own_position(cache: KVCache) -> None:
 def test_a_prefix_read_from_one_slot_and_written_to_another_is_a_copy(cache: KVCache) -> None:
     k, v = torch.randn(2, 4, 2, 8)
     for layer in range(2):
-        cache.write_prompt(layer, 0, 0, k, v)
+        cache.write_step(layer, cache.rows(torch.arange(4), torch.tensor([0])), k, v)
     keys, values = cache.read_prefix(0, 4)
 
     cache.write_prefix(2, keys, values)

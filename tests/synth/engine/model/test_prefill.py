@@ -15,7 +15,7 @@ from lab.golden.models import Loaded
 from synth.contract import Sampling
 from synth.engine.errors import InvalidSpecError
 from synth.engine.loading.weights import load_dual_ar
-from synth.engine.model.decode import StepOutput, decode_step
+from synth.engine.model.decode import decode_step
 from synth.engine.model.decode_state import FAILED, RUNNING, DecodeState
 from synth.engine.model.dual_ar import DualAR, SlowAR, Span
 from synth.engine.model.prefill import (
@@ -70,10 +70,10 @@ def _begin(
     starts: Sequence[SlotStart],
     sampling: Sampling,
     prefixes: PrefixCache | None = None,
-) -> StepOutput:
+) -> None:
     for start in starts:
         state.assign(start.slot, sampling, prompt_positions=start.positions)
-    return start_slots(model, state, starts, prefixes)
+    start_slots(model, state, starts, prefixes)
 
 
 def _whole(start: SlotStart) -> Tensor:
@@ -137,7 +137,7 @@ def test_a_voice_of_600_positions_is_run_once_for_all_its_segments(
     _begin(model, state, again, GREEDY, prefixes)
 
     lengths = [[span.length for span in spans] for spans in passes]
-    assert lengths == [[600], [20] * 4, [20] * 2]
+    assert lengths == [[512], [88], [19] * 4, [19] * 2]
     assert (prefixes.misses, prefixes.hits) == (1, 2)
 
 
@@ -155,14 +155,23 @@ def test_a_prefix_too_large_to_keep_is_run_once_for_a_call(
         assert torch.equal(frames, _alone(model, _whole(start), GREEDY))
 
 
-def test_packs_are_bounded_and_keep_their_order(loaded: Loaded, passes: list[list[Span]]) -> None:
+def test_passes_are_bounded_keep_their_order_and_leave_last_columns_to_the_step(
+    loaded: Loaded, passes: list[list[Span]]
+) -> None:
     model, most = loaded.model, MAX_PACK_POSITIONS
-    lengths = [most // 2, most // 2, 1, most + 30, 7, 8]
+    lengths = [most // 2, most // 2, 2, 1, most + 30, 7, 8]
     starts = [SlotStart(slot, _columns(model, n, seed=slot)) for slot, n in enumerate(lengths)]
-    output = _begin(model, _state(model, 6), starts, GREEDY)
-    found = [[span.slot for span in spans] for spans in passes]
-    assert found == [[0, 1], [2], [3], [4, 5]]
-    assert output.made.tolist() == [True] * 6
+    state = _state(model, 7)
+    _begin(model, state, starts, GREEDY)
+    found = [[(span.slot, span.start, span.length) for span in spans] for spans in passes]
+    assert found == [
+        [(0, 0, most // 2 - 1), (1, 0, most // 2 - 1)],
+        [(2, 0, 1)],
+        [(4, 0, most)],
+        [(4, most, 29), (5, 0, 6), (6, 0, 7)],
+    ]
+    assert state.position.tolist() == [length - 1 for length in lengths]
+    assert bool(decode_step(model, state).made.all())
 
 
 def test_starting_slots_leaves_the_running_ones_alone(loaded: Loaded) -> None:
@@ -175,9 +184,8 @@ def test_starting_slots_leaves_the_running_ones_alone(loaded: Loaded) -> None:
     tensors = {name: value for name, value in vars(state).items() if isinstance(value, Tensor)}
     before = {name: value[1].clone() for name, value in tensors.items()}
 
-    output = _begin(model, state, [SlotStart(2, second)], GREEDY)
+    _begin(model, state, [SlotStart(2, second)], GREEDY)
 
-    assert output.made.tolist() == [False, False, True]
     assert all(torch.equal(before[name], value[1]) for name, value in tensors.items())
     assert torch.equal(_finish(model, state, [1])[0], _alone(model, first, SAMPLED))
 
@@ -189,7 +197,7 @@ def test_a_slot_assigned_and_not_started_makes_no_frame(loaded: Loaded) -> None:
         state.assign(slot, GREEDY, prompt_positions=30)
     start_slots(model, state, [SlotStart(0, prompt)])
     decode_step(model, state)
-    assert state.frame.tolist() == [2, 0]
+    assert state.frame.tolist() == [1, 0]
     assert state.active.tolist() == [True, False]
 
 
@@ -226,6 +234,7 @@ def test_a_prefix_that_is_not_finite_fails_its_slots_and_is_not_kept(loaded: Loa
     try:
         weight.data[token] = float("nan")
         _begin(model, state, starts, GREEDY, prefixes)
+        decode_step(model, state)
     finally:
         weight.data[token] = before
 
@@ -243,12 +252,14 @@ def test_strict_slots_have_the_same_bits_alone_packed_and_cached(
 
     _begin(model, together, starts, SAMPLED, prefixes)
     assert [len(spans) for spans in passes] == [1, 1, 1, 1]
+    decode_step(model, together)
 
     for start in starts:
         for kept in (None, prefixes):
             alone = _state(model, 3, strict=True)
             other = SlotStart(2 - start.slot, start.own, voice, "voice")
             _begin(model, alone, [other], SAMPLED, kept)
+            decode_step(model, alone)
             end = int(alone.position[other.slot])
             for name in ("keys", "values"):
                 found = getattr(alone.cache, name)[:, other.slot, :, :end]

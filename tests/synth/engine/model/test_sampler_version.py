@@ -56,8 +56,14 @@ class Case:
     temperature: Tensor
     top_p: Tensor
     top_k: Tensor
-    words: Tensor  # int64 [B, DRAWS, 2]
+    seed: Tensor
+    frame: Tensor
     window: Tensor
+
+    @property
+    def words(self) -> Tensor:
+        """Return the noise, int64 [B, DRAWS, 2]."""
+        return draw_words(self.seed, self.frame, DRAWS)
 
     @property
     def ids(self) -> Tensor:
@@ -76,7 +82,6 @@ def cases() -> list[Case]:
             def one_of(values: tuple[float, ...], step: int, place: Tensor = place) -> Tensor:
                 return torch.tensor(values)[place // step % len(values)]
 
-            words = draw_words(place * 7919 + rows, place, DRAWS)
             made.append(
                 Case(
                     f"{rows} rows, spread {spread:g}",
@@ -84,7 +89,8 @@ def cases() -> list[Case]:
                     one_of(TEMPERATURES, 1),
                     one_of(TOP_PS, len(TEMPERATURES)),
                     one_of(TOP_KS, len(TEMPERATURES) * len(TOP_PS)).long(),
-                    words,
+                    place * 7919 + rows,
+                    place,
                     torch.from_numpy(drawn.randint(FIRST_ID, FIRST_ID + 3, (STREAMS, RAS_WINDOW))),
                 )
             )
@@ -149,26 +155,31 @@ def test_the_engine_draws_what_its_version_drew() -> None:
     check_draws(by_engine)
 
 
-_SOURCE = """
+SEED = 7 + (9 << 40)  # of the compared races, in both halves of its bits
+_SOURCE = (
+    f"#define SEED {SEED}\n"
+    + """
 #include "sampler.h"
 
 void draw_row(const float *logits, int rows, float temperature, float top_p, int64_t top_k,
-              const int64_t *words, const int64_t *ids, int64_t *out) {
+              int64_t seed, int64_t frame, const int64_t *ids, int64_t *out) {
     Candidates found;
     find_candidates(logits, rows, (int)top_k, &found);
-    out[0] = ids[found.row[draw(&found, temperature, top_p, top_k, words, ids)]];
-    out[1] = ids[found.row[draw(&found, 1.0f, 0.9f, top_k, words + 2, ids)]];
+    Noise first = find_noise(seed, frame, 0), second = find_noise(seed, frame, 1);
+    out[0] = ids[found.row[draw(&found, temperature, top_p, top_k, first, ids)]];
+    out[1] = ids[found.row[draw(&found, 1.0f, 0.9f, top_k, second, ids)]];
 }
 
 int winner(const float *logits, const float *upto, int count, float temperature, float top_p,
-           int64_t top_k, const int64_t *words) {
+           int64_t top_k, int64_t frame) {
     Candidates found = {.count = count, .is_finite = 1};
     for (int i = 0; i < count; i++) {
         found.logit[i] = logits[i], found.upto[i] = upto[i], found.row[i] = i;
     }
-    return draw(&found, temperature, top_p, top_k, words, NULL);
+    return draw(&found, temperature, top_p, top_k, find_noise(SEED, frame, 0), NULL);
 }
 """
+)
 
 
 @pytest.fixture(scope="module", params=TARGETS, ids=lambda target: target.name)
@@ -194,7 +205,7 @@ def compiled(
 def test_the_compiled_sampler_draws_what_its_version_drew(compiled: ctypes.CDLL) -> None:
     def draw(case: Case) -> Tensor:
         out = torch.zeros(STREAMS, 2, dtype=torch.int64)
-        logits, words, ids = case.logits.contiguous(), case.words.contiguous(), case.ids
+        logits, ids = case.logits.contiguous(), case.ids
         for place in range(STREAMS):
             compiled.draw_row(
                 ctypes.c_void_p(logits[place].data_ptr()),
@@ -202,7 +213,8 @@ def test_the_compiled_sampler_draws_what_its_version_drew(compiled: ctypes.CDLL)
                 ctypes.c_float(case.temperature[place].item()),
                 ctypes.c_float(case.top_p[place].item()),
                 ctypes.c_int64(int(case.top_k[place])),
-                ctypes.c_void_p(words[place].data_ptr()),
+                ctypes.c_int64(int(case.seed[place])),
+                ctypes.c_int64(int(case.frame[place])),
                 ctypes.c_void_p(ids.data_ptr()),
                 ctypes.c_void_p(out[place].data_ptr()),
             )
@@ -216,7 +228,7 @@ LOGITS = [1.25, 0.5, 0.25, -0.5]
 PASSING = [0.5, 0.75, 0.9375, 1 + 2**-23]  # sums past 1 by the last bit there is
 BELOW = [0.25, 0.5, 0.625, 0.65]
 _FRAMES = torch.arange(TIMES)
-WORDS = draw_words(torch.full_like(_FRAMES, 7), _FRAMES, 1)
+WORDS = draw_words(torch.full_like(_FRAMES, SEED), _FRAMES, 1)
 
 
 def winners(
@@ -225,7 +237,7 @@ def winners(
     floats = ctypes.c_float * len(LOGITS)
     logits, sums, values = floats(*LOGITS), floats(*upto), map(ctypes.c_float, (temperature, top_p))
     call = partial(compiled.winner, logits, sums, len(LOGITS), *values, ctypes.c_int64(top_k))
-    return [call((ctypes.c_int64 * 2)(*pair)) for pair in WORDS[:, 0].tolist()]
+    return [call(ctypes.c_int64(frame)) for frame in range(TIMES)]
 
 
 @pytest.mark.compiler

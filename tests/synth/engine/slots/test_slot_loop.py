@@ -132,7 +132,7 @@ def test_a_cancel_in_the_frame_that_ends_a_request_frees_the_slot(
     cancelled, neighbour = (engine.submit(spec(max_frames=n)) for n in (4, 9))
 
     def cancel_in_last_frame(state: DecodeState) -> None:
-        if held.count == 3:  # the first frame came with the prompt
+        if held.count == 4:
             assert int(state.frame[0]) == 4
             assert cancelled.cancel()
 
@@ -347,7 +347,7 @@ def test_read_late_every_request_gets_the_same_codes_and_no_frame_is_computed_in
         assert late_engine.render(spec(max_frames=limit)).codes.shape[1] == limit
         wait_until(lambda: not late_engine.is_busy)
         # The host knows the limit and begins no frame behind it.
-        assert frames.count == limit - 1
+        assert frames.count == limit
 
 
 def test_streams_begin_without_waiting_for_a_late_reading(
@@ -356,10 +356,10 @@ def test_streams_begin_without_waiting_for_a_late_reading(
     request = spec("To be heard.", voice(), max_frames=30)
     whole = engine.render(request)
     frames.count = 0
-    frames.after = lambda state: frames.gate.clear() if frames.count == 1 else None
+    frames.after = lambda state: frames.gate.clear() if frames.count == 2 else None
     stream = late_engine.stream(request, chunks=ChunkSchedule(first=2, largest=8))
     first = next(stream)
-    assert frames.count == 1
+    assert frames.count == 2
     frames.gate.set()
     assert np.abs(np.concatenate([first, *stream]) - whole.audio).max() < 1e-4
 
