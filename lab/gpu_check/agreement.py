@@ -162,7 +162,7 @@ def _voice(seed: int, frames: int) -> Reference:
     return Reference("A voice.", codes)
 
 
-STEPS = (Step("strict", 50, check_strict), Step("forced", 45, check_forced))
+STEPS = (Step("strict", 50, check_strict), Step("forced", 40, check_forced))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -160,7 +160,7 @@ def measure_kernels(context: Context) -> Found:
 def measure_kernels_off(context: Context) -> Found:
     """Measure whole frames with all kernels and with none, replayed as graphs."""
     context.need_gpu("leaving kernels out")
-    sizes = ("--batch", "1,8,64", "--kernels", "auto,off", "--frames", "32", "--windows", "3")
+    sizes = ("--batch", "1,64", "--kernels", "auto,off", "--frames", "32", "--windows", "3")
     return found_of(run_bench(context, "ar", *sizes, "--graphs", "on"))
 
 
@@ -174,11 +174,11 @@ def _count_used_bytes(device: torch.device) -> int:
 
 STEPS = (
     Step("machine", 15, measure_machine),
-    Step("ar", 160, measure_ar),
+    Step("ar", 145, measure_ar),
     Step("fast", 45, measure_fast),
     Step("memory", 45, measure_memory),
     Step("kernels", 50, measure_kernels),
-    Step("kernels-off", 80, measure_kernels_off),
+    Step("kernels-off", 60, measure_kernels_off),
     Step("contexts", 70, measure_contexts),
     Step("prefill", 50, measure_prefill),
 )
