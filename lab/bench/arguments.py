@@ -78,9 +78,9 @@ def _take_counts(
 def _take_dtypes(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--dtype",
-        type=names("auto", "float32", "bfloat16", "int8"),
+        type=names("auto", "float32", "bfloat16", "float16", "int8", "int8-slow"),
         default=["auto"],
-        help="weight formats: auto, float32, bfloat16, int8",
+        help="weight formats: auto, float32, bfloat16, float16, int8, int8-slow",
     )
 
 

@@ -85,7 +85,7 @@ def preset_dual_ar(
         drawn.clear()  # what is packed or joined below must not be held twice
     else:
         assign_weights(model, weights)
-    model.finalize(numbers.form)
+    model.finalize(numbers.form, numbers.fast_form)
     if wants_kernels(kernels, device):
         model.use_kernels()
     return model

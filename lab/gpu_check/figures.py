@@ -36,6 +36,7 @@ class Figure:
 
 FIGURES = (
     Figure("rtf", "RTF of one stream, bfloat16", "", 0.12, 0.095, "0.074", "speed", "ar"),
+    Figure("rtf_int8", "RTF of one stream, int8", "", 0.075, 0.06, "0.04", "speed", "ar"),
     Figure("fast_ms", "fast AR per frame, one stream", "ms", 2.6, 2.1, "1.73", "speed", "fast"),
     Figure("memory_gb", "memory of 64 slots x 2048", "GB", 40, 34, "30", "speed", "memory"),
     Figure("first_audio_ms", "first audio, stored voice", "ms", 40, 16, "10", "serving", "stream"),

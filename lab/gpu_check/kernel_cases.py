@@ -30,10 +30,11 @@ from lab.gpu_check.torch_forms import (
 from synth.contract import MAX_TOP_K
 from synth.engine.kernels.attention import prompt_attention, step_attention
 from synth.engine.kernels.frame import step_frame
-from synth.engine.kernels.gemv import gemv
+from synth.engine.kernels.gemv import MAX_ROWS, gemv
 from synth.engine.kernels.rowwise import add_branch, add_rms_norm, embed_columns, snake, swiglu
 from synth.engine.kernels.sampler import DrawInputs, TokenDraw, TokenRows, draw_codes, draw_tokens
 from synth.engine.model.layers import PASS_ALIGNMENT
+from synth.engine.model.linear import ScaledRows
 from synth.engine.model.sampling import RAS_WINDOW, SLOW_DRAWS
 
 BATCHES = (1, 8, 64)
@@ -134,33 +135,39 @@ _PRODUCTS = (
 
 
 def gemv_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
-    """Return cases of the full model's products, of 1, 2, 8 and 16 rows.
+    """Return cases of the full model's products, of few rows, in 8 bits also of many.
 
-    A product of 64 rows is left to the library.
+    Of a matrix in 16 bits a product of 64 rows is left to the library.
     """
     found = []
     for product in _PRODUCTS:
         shape = (product.num_out * (2 if product.gated else 1), product.num_in)
         weight = random(*shape, device=device, dtype=dtype, scale=0.02)
-        found += [_gemv_case(product, rows, weight) for rows in (1, 2, 8, 16)]
+        scaled = ScaledRows.of(weight)
+        found += [_gemv_case(product, rows, weight, dtype) for rows in (1, 2, 8, 16)]
+        found += [_gemv_case(product, rows, scaled, dtype) for rows in (1, 2, 8, 24, 64, 512)]
     return found
 
 
-def _gemv_case(product: _Product, rows: int, weight: Tensor) -> KernelCase:
-    x = random(rows, product.num_in, device=weight.device, dtype=weight.dtype)
+def _gemv_case(
+    product: _Product, rows: int, weight: Tensor | ScaledRows, dtype: torch.dtype
+) -> KernelCase:
+    is_scaled = isinstance(weight, ScaledRows)
+    numbers = weight.numbers if isinstance(weight, ScaledRows) else weight
+    x = random(rows, product.num_in, device=numbers.device, dtype=dtype)
     residual = None if product.normed else x.new_ones(rows, product.num_out)
-    norm = x[0].contiguous() if product.normed else None
-    moved = num_bytes(weight, x) + x.element_size() * rows * product.num_out
+    # Of more rows frames normalise before the product and gate behind it.
+    norm = x[0].contiguous() if product.normed and rows <= MAX_ROWS else None
+    gated = product.gated and rows <= MAX_ROWS
+    moved = num_bytes(numbers, x) + x.element_size() * rows * product.num_out
 
     def call(function: object) -> Tensor:
         assert callable(function)
-        out: Tensor = function(
-            x, weight, norm=norm, eps=1e-6, residual=residual, gated=product.gated
-        )
+        out: Tensor = function(x, weight, norm=norm, eps=1e-6, residual=residual, gated=gated)
         return out
 
     return KernelCase(
-        "gemv",
+        "gemv of 8 bits" if is_scaled else "gemv",
         f"{product.name}, {rows} x {product.num_in} to {product.num_out}",
         lambda: call(gemv),
         lambda: call(gemv_torch),

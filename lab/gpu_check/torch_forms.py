@@ -15,6 +15,7 @@ from synth.engine.kernels.convolution import SnakeNumbers, Taps, to_operands
 from synth.engine.kernels.gemv import choose_tile
 from synth.engine.kernels.sampler import DrawInputs, TokenDraw, TokenRows
 from synth.engine.model.layers import SPLIT_POSITIONS
+from synth.engine.model.linear import ScaledRows, multiply_scaled
 from synth.engine.model.sampling import (
     SECOND_TEMPERATURE,
     SECOND_TOP_P,
@@ -85,7 +86,7 @@ def add_branch_torch(x: Tensor, branch: Tensor, bias: Tensor) -> Tensor:
 
 def gemv_torch(
     x: Tensor,
-    weight: Tensor,
+    weight: Tensor | ScaledRows,
     *,
     norm: Tensor | None = None,
     eps: float = 0.0,
@@ -95,20 +96,26 @@ def gemv_torch(
 ) -> Tensor:
     if norm is not None:
         x = rms_norm_torch(x, norm, eps)
-    total = F.linear(x.float(), weight.float(), None if bias is None else bias.float())
-    out = total.to(x.dtype)
+    if isinstance(weight, ScaledRows):
+        out = multiply_scaled(x, weight, bias)
+    else:
+        total = F.linear(x.float(), weight.float(), None if bias is None else bias.float())
+        out = total.to(x.dtype)
     if gated:
         out = swiglu_torch(out)
     return out if residual is None else out + residual
 
 
-def gemv_parts_torch(x: Tensor, weight: Tensor) -> Tensor:
+def gemv_parts_torch(x: Tensor, weight: Tensor | ScaledRows) -> Tensor:
     rows, num_in = x.shape
-    tile = choose_tile(rows, weight.shape[0], num_in)
+    scaled = isinstance(weight, ScaledRows)
+    tile = choose_tile(rows, weight.shape[0], num_in, scaled=scaled)
     blocks = -(-num_in // tile.block_k)
     length = -(-blocks // tile.splits) * tile.block_k
     ranges = [slice(split * length, (split + 1) * length) for split in range(tile.splits)]
-    return torch.stack([x[:, part].float() @ weight[:, part].float().T for part in ranges])
+    numbers = weight.numbers if isinstance(weight, ScaledRows) else weight
+    parts = torch.stack([x[:, part].float() @ numbers[:, part].float().T for part in ranges])
+    return parts * weight.scale if isinstance(weight, ScaledRows) else parts
 
 
 def write_heads_torch(

@@ -79,7 +79,7 @@ class Engine:
         self._state = state = DecodeState.allocate(
             models.dual_ar,
             num_slots=plan.slots,
-            max_positions=min(config.max_positions, models.max_positions),
+            max_positions=plan.max_positions,
             max_top_k=min(MAX_TOP_K, models.dual_ar.slow.head_tokens.shape[0]),
             strict=config.strict,
         )

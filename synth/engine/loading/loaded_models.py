@@ -26,6 +26,8 @@ from synth.engine.loading.digests import file_digest
 from synth.engine.loading.engine_config import (
     EngineConfig,
     choose_numbers,
+    describe_device,
+    describe_graphs,
     resampler_choice,
     resolve_device,
 )
@@ -137,9 +139,22 @@ def load_transformers(config: EngineConfig, device: torch.device) -> tuple[DualA
         kernels=config.kernels,
         cache_dir=config.cache_dir,
     )
-    logger.info("frames on %s: %s", device, numbers.frames)
+    logger.info(
+        "engine on %s: numbers %s (%s); frames by %s; %s",
+        describe_device(device),
+        numbers.name,
+        numbers.reason,
+        numbers.frames,
+        describe_graphs(config.graphs, device),
+    )
+    if not wants and device.type == "cuda":
+        logger.warning("frames are made by %s", numbers.frames)
     model, tokenizer = load_dual_ar(
-        config.checkpoint, device=device, dtype=numbers.dtype, form=numbers.form
+        config.checkpoint,
+        device=device,
+        dtype=numbers.dtype,
+        form=numbers.form,
+        fast_form=numbers.fast_form,
     )
     if wants:
         model.use_kernels()

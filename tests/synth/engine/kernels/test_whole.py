@@ -24,8 +24,11 @@ from synth.engine.codec.config import TransformerConfig
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.load import use_kernels, uses_kernels
 from synth.engine.errors import CheckpointError
+from synth.engine.loading.weights import load_dual_ar
 from synth.engine.model.decode import decode_step
 from synth.engine.model.decode_state import FAILED, RUNNING, DecodeState
+from synth.engine.model.dual_ar import DualAR
+from synth.engine.model.linear import LinearForm, ScaledLinear, multiply_scaled
 from synth.engine.model.prefill import SlotStart, start_slots
 from tests.synth.engine.codec.conftest import decode_rounds, make_config, random_codes
 
@@ -35,14 +38,18 @@ CHANGED = ("columns", "history", "window", "position", "frame", "active", "statu
 
 @pytest.fixture
 def state(loaded: Loaded, golden: GoldenFolder) -> DecodeState:
+    return state_of(loaded.model, golden)
+
+
+def state_of(model: DualAR, golden: GoldenFolder) -> DecodeState:
     """Return three slots behind prompts of different lengths, with their first frames made."""
     arrays = golden.tensors("greedy")
-    state = DecodeState.allocate(loaded.model, num_slots=3, max_positions=256)
+    state = DecodeState.allocate(model, num_slots=3, max_positions=256)
     for slot, case in enumerate(("no_voice", "one_voice", "two_voices")):
         prompt = arrays[f"{case}.prompt"]
         sampling = Sampling(seed=slot, temperature=0.9, top_p=0.95, top_k=20, max_frames=20)
         state.assign(slot, sampling, prompt_positions=prompt.shape[1])
-        start_slots(loaded.model, state, [SlotStart(slot, prompt)])
+        start_slots(model, state, [SlotStart(slot, prompt)])
     return state
 
 
@@ -65,6 +72,33 @@ def test_frames_of_kernels_are_those_of_the_engine(loaded: Loaded, state: Decode
     torch.testing.assert_close(
         other.cache.keys[:, :, :, :live], state.cache.keys[:, :, :, :live], atol=1e-4, rtol=1e-4
     )
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("fast_form", [LinearForm.INT8_ROWS, LinearForm.PLAIN])
+def test_frames_in_8_bits_are_those_of_products_in_pytorch(
+    golden: GoldenFolder, fast_form: LinearForm
+) -> None:
+    model, _ = load_dual_ar(
+        golden.checkpoint, dtype=torch.float32, form=LinearForm.INT8_ROWS, fast_form=fast_form
+    )
+    assert model.weight_format == ("int8" if fast_form.is_int8 else "int8-slow")
+    state = state_of(model, golden)
+    other = copy.deepcopy(state)
+
+    expected = decode_step(model, state)
+    model.use_kernels()
+    found = decode_step(model, other)
+
+    for name in ("columns", "made", "is_speech", "first_draw", "second_draw"):
+        assert torch.equal(getattr(found, name), getattr(expected, name)), name
+    # Prompts go through the same kernels.
+    product = model.slow.blocks[0].attention.wqkv
+    assert isinstance(product, ScaledLinear)
+    x = torch.randn(2, 20, model.config.text_config.dim, generator=torch.Generator().manual_seed(3))
+    exact = multiply_scaled(x.flatten(0, 1), product.weight, None).view(2, 20, -1)
+    assert not torch.equal(product(x), exact)
+    torch.testing.assert_close(product(x), exact, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.thorough
