@@ -75,9 +75,8 @@ _ALIGNED = 16  # numbers, so that every row of weights begins where 16 bytes can
 
 def to_operands(numbers: Tensor, dtype: torch.dtype) -> Tensor:
     """Return numbers in the dtype that products take; what float16 cannot hold is its largest."""
-    if dtype in LARGEST:
-        numbers = numbers.clamp(-LARGEST[dtype], LARGEST[dtype])
-    return numbers.to(dtype)
+    largest = LARGEST.get(dtype)
+    return (numbers if largest is None else numbers.clamp(-largest, largest)).to(dtype)
 
 
 def convolve(
