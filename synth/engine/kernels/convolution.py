@@ -108,6 +108,7 @@ def convolve(
     length = columns - taps.left
     assert x.is_contiguous() and x.dtype is taps.weight.dtype and length > 0
     assert taps.weight.shape[0] == taps.taps * ins
+    assert max(columns * ins, length * taps.outs) < 1 << 30  # within a tile 32 bits are enough
     for wide in (residual, out):
         assert wide is None or (wide.is_contiguous() and wide.dtype is torch.float32)
         assert wide is None or wide.shape == (batch, length, taps.outs)
