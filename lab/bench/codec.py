@@ -174,14 +174,16 @@ def _figures(
 ) -> dict[str, Any]:
     speed, config = spread(measured.rates), case.decoder.config
     # Neither a replay nor code of our own shows its operations: they are those of PyTorch's layers.
-    plain = replace(case, decoder=exact) if case.decoder.has_own_layers else case
+    has_own = case.decoder.has_own_layers
+    plain = replace(case, decoder=exact) if has_own else case
     flops = count_flops(partial(plain.decode, eagerly=True))
     passes = len(list(ChunkSchedule().split(case.frames))) if case.streamed else 1
     floor, bound = floor_seconds(
         passes * weight_bytes(case.decoder),
         flops,
         facts["copy_gigabytes_per_second"] * 1e9,
-        matmul_rate(device, precision),
+        # Numbers of ten bits are float16 in our own kernel.
+        matmul_rate(device, "float16" if precision == "tf32" and has_own else precision),
     )
     frames = case.frames * len(case.codes)
     return {

@@ -110,7 +110,7 @@ GONE = {
     "TTS_OPENAI_MAX_INPUT_CHARS": "it is 4096",
     "TTS_OPENAI_ALIASES": "it is tts-1,tts-1-hd,gpt-4o-mini-tts",
     "TTS_CODEC_ENCODE_DTYPE": "it is float32",
-    "TTS_CODEC_DECODE_DTYPE": "it is float32",
+    "TTS_CODEC_DECODE_DTYPE": "it is float32, on a GPU numbers of ten bits",
     "TTS_MAX_CLIP_BYTES": "it is 25000000",
     "TTS_OPENAI_VOICE_ALIASES": "the admin's page “Voice names” says which voice a name means",
     "TTS_RESAMPLER": "use TTS_ENGINE_WITHOUT=torchaudio for the built-in one",

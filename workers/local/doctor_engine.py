@@ -140,7 +140,12 @@ PROFILE_POSITIONS = (1024, 2048, 4096)
 CONTEXT_BYTES = 600 * 10**6
 _HALF, _SINGLE = torch.bfloat16, torch.float32
 GPU_FORMATS = NumberFormats(
-    model=_HALF, cache=_HALF, encoder=_SINGLE, decoder=_SINGLE, matrix_bytes=_HALF.itemsize
+    model=_HALF,
+    cache=_HALF,
+    encoder=_SINGLE,
+    decoder=_SINGLE,
+    matrix_bytes=_HALF.itemsize,
+    has_own_waves=True,
 )
 # The published shape of S2-Pro.
 PUBLISHED_LM = parse_config(

@@ -64,6 +64,33 @@ class _Step:
             past.keep(before, x.transpose(1, 2))
 
 
+class FusedLinear(nn.Module):
+    """Map vectors as a linear layer does, which it replaces: products of 16 bits, float32 sums."""
+
+    def __init__(self, linear: nn.Linear, dtype: torch.dtype) -> None:
+        super().__init__()
+        self._kernel, self._dtype = importlib.import_module(KERNEL), dtype
+        bias = linear.weight.new_zeros(linear.out_features) if linear.bias is None else linear.bias
+        self._taps = self._kernel.Taps.lay(linear.weight[:, :, None], bias, dtype)
+        self.weight = nn.Parameter(self._taps.weight, requires_grad=False)
+        self.bias = nn.Parameter(self._taps.bias, requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map float32 [..., in] to [..., out]."""
+        rows = self._kernel.to_operands(x, self._dtype).reshape(1, -1, x.shape[-1])
+        out = x.new_empty(1, rows.shape[1], self._taps.outs)
+        self._kernel.convolve(rows, self._taps, out=out)
+        return out.view(*x.shape[:-1], -1)
+
+
+def fuse_linears(module: nn.Module, dtype: torch.dtype) -> None:
+    """Replace the float32 linear layers inside a module; other ones are PyTorch's business."""
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, nn.Linear) and child.weight.dtype is torch.float32:
+                setattr(parent, name, FusedLinear(child, dtype))
+
+
 class FusedWaves:
     """Run a wave decoder's layers, whose weights are laid out anew in their modules."""
 

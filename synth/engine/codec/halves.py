@@ -134,10 +134,11 @@ class CodecDecoder(_Half):
         frames += codes.shape[-1]
         return wave
 
-    def check_codes(self, codes: Sequence[Tensor]) -> None:
+    def check_codes(self, codes: Sequence[Tensor], *, may_wait: bool = True) -> None:
         """Raise InvalidSpecError unless each is integers [K, T], none negative.
 
-        Waits for the device once at most, where codes are on one.
+        Waits for the device once at most, where codes are on one; those are taken as they are
+        where it may not.
         """
         shape = f"({self.config.num_codebooks}, frames)"
         for matrix in codes:
@@ -148,11 +149,12 @@ class CodecDecoder(_Half):
                     f"Codes must be integers of shape {shape}, not {matrix.dtype} of shape "
                     f"{tuple(matrix.shape)}."
                 )
+        seen = [matrix for matrix in codes if matrix.numel() and (may_wait or matrix.is_cpu)]
         if self.compiled is not None:  # on the host, without an operation of PyTorch
-            arrays = [matrix.cpu().numpy() for matrix in codes if matrix.numel()]
+            arrays = [matrix.cpu().numpy() for matrix in seen]
             has_negative = any(array.min() < 0 for array in arrays)
         else:
-            least = [matrix.min().to(torch.int64) for matrix in codes if matrix.numel()]
+            least = [matrix.min().to(torch.int64) for matrix in seen]
             together = [number.to(least[0].device) for number in least]
             has_negative = bool(together) and bool(torch.stack(together).min() < 0)
         if has_negative:
@@ -164,7 +166,7 @@ class CodecDecoder(_Half):
         codes: Sequence[Tensor],
         *,
         max_batch_frames: int | None = None,
-        are_checked: bool = False,
+        may_wait: bool = True,
     ) -> list[Tensor]:
         """Return the audio of code matrices of any lengths; each is decoded as if it were alone.
 
@@ -174,8 +176,8 @@ class CodecDecoder(_Half):
             max_batch_frames: padded frames that go through the model at once, at least 1; None
                 means `default_batch_frames`. Of a longer matrix one part goes after the other,
                 which changes no more than rounding.
-            are_checked: they are known to be codes, as those of our own frames are: on a device
-                nothing waits for them.
+            may_wait: codes on a device are looked at, for which it is waited; those that our own
+                frames made need not be, and a negative one then means the first row.
 
         Returns:
             For each matrix float32 [hop_length * T] on the model's device; empty for no frames.
@@ -185,8 +187,7 @@ class CodecDecoder(_Half):
                 codec has codebooks, or holds a negative code.
             ValueError: `max_batch_frames` is below 1.
         """
-        if not are_checked:
-            self.check_codes(codes)
+        self.check_codes(codes, may_wait=may_wait)
         limit = frame_limit(max_batch_frames, self.device.type)
         hop = self.config.hop_length
         lengths = [matrix.shape[1] for matrix in codes]

@@ -13,7 +13,7 @@ from torch import nn
 from synth.engine.codec.codec_file import folded_weights, open_codec, stored_shapes
 from synth.engine.codec.compiled import compile_decoder
 from synth.engine.codec.config import KERNEL_CHOICES, PRECISIONS
-from synth.engine.codec.fused import OPERANDS, FusedWaves
+from synth.engine.codec.fused import OPERANDS, FusedWaves, fuse_linears
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.layers import (
     KERNELS,
@@ -51,6 +51,7 @@ def use_kernels(half: Module, operands: torch.dtype | None = None) -> Module:
     """
     importlib.import_module(KERNELS)  # a triton that cannot be imported shows now
     if isinstance(half, CodecDecoder) and operands is not None:
+        fuse_linears(half.quantizer, operands)
         half.decoder.fused = FusedWaves(half.decoder, operands)
         return half
     for module in half.modules():
@@ -87,10 +88,10 @@ def half_dtype(
     """Return the dtype of a half's weights in a precision, one of `PRECISIONS`.
 
     With tf32 the convolutions, 97 % of the work at full size, round what they multiply to ten bits
-    and add in float32; the linear layers stay in float32. Where a decoder has its own kernel, the
-    numbers of ten bits are float16, and those beyond 65504 become it. PyTorch has a switch for
-    linear layers too, but one that all threads share: codes of a voice would depend on what else
-    is decoded meanwhile.
+    and add in float32; the linear layers stay in float32: PyTorch has a switch for these too, but
+    one that all threads share, and codes of a voice would depend on what else is decoded meanwhile.
+    Where a decoder has its own kernel, this does both, the numbers of ten bits are float16, and
+    those beyond 65504 become it.
 
     Raises:
         InvalidSpecError: there is none of this name, or `device` cannot compute in it.

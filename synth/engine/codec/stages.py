@@ -202,7 +202,7 @@ class QuantizerStack(nn.Module):
     def decode(self, codes: Tensor) -> Tensor:
         """Return the sum of all steps' latents, [B, D, T], for codes [B, count, T].
 
-        Codes above the codebook mean its last row, and none reads beside it; the tensor given is
+        Codes above the codebook mean its last row, negative ones its first; the tensor given is
         left as it is.
         """
         rows = codes.clamp(0, self.codebook_size - 1).unbind(1)

@@ -75,9 +75,8 @@ _ALIGNED = 16  # numbers, so that every row of weights begins where 16 bytes can
 
 def to_operands(numbers: Tensor, dtype: torch.dtype) -> Tensor:
     """Return numbers in the dtype that products take; what float16 cannot hold is its largest."""
-    if dtype in LARGEST:
-        numbers = numbers.clamp(-LARGEST[dtype], LARGEST[dtype])
-    return numbers.to(dtype)
+    largest = LARGEST.get(dtype)
+    return (numbers if largest is None else numbers.clamp(-largest, largest)).to(dtype)
 
 
 def convolve(
@@ -109,6 +108,7 @@ def convolve(
     length = columns - taps.left
     assert x.is_contiguous() and x.dtype is taps.weight.dtype and length > 0
     assert taps.weight.shape[0] == taps.taps * ins
+    assert max(columns * ins, length * taps.outs) < 1 << 30  # within a tile 32 bits are enough
     for wide in (residual, out):
         assert wide is None or (wide.is_contiguous() and wide.dtype is torch.float32)
         assert wide is None or wide.shape == (batch, length, taps.outs)

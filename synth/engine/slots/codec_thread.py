@@ -112,7 +112,7 @@ class CodecPasses:
         codes = [item.codes for item in group]
         self._take_over(group)
         if between is None and not self._is_strict:
-            waves = self._decoder.decode(codes, max_batch_frames=self._frames, are_checked=True)
+            waves = self._decoder.decode(codes, max_batch_frames=self._frames, may_wait=False)
         else:
             waves = self._in_pieces(codes, between)
         on_host = zip(group, self._on_host(waves, group), strict=True)
@@ -156,7 +156,7 @@ class CodecPasses:
                 between()
             pieces = [matrix[:, start : start + PIECE_FRAMES] for matrix in codes]
             decoded = decode_streams(
-                streams, pieces, max_batch_frames=limit, graphs=graphs, are_checked=True
+                streams, pieces, max_batch_frames=limit, graphs=graphs, may_wait=False
             )
             for parts, wave in zip(waves, decoded, strict=True):
                 parts.append(wave)
@@ -176,7 +176,7 @@ class CodecPasses:
             codes,
             max_batch_frames=self._frames,
             graphs=self.graphs,
-            are_checked=True,
+            may_wait=False,
         )
         try:
             return self._on_host(waves, chunks)

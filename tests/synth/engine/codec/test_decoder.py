@@ -325,3 +325,15 @@ def test_a_chunk_behind_its_check_never_waits(golden_decoder: CodecDecoder) -> N
     assert len(passes) == 2  # one in each of two runs
     assert len(names) > 100 or golden_decoder.compiled is not None
     assert not WAITING & set(names)
+
+
+def test_codes_of_our_own_frames_are_taken_from_a_device_without_waiting(
+    golden_decoder: CodecDecoder,
+) -> None:
+    """Tensors without numbers stand for those on a device: looking at one would fail."""
+    there = torch.zeros(10, 4, dtype=torch.int64, device="meta")
+    golden_decoder.check_codes([there, golden_codes(3)], may_wait=False)
+    with pytest.raises(InvalidSpecError, match="negative"):
+        golden_decoder.check_codes([torch.full((10, 2), -1)], may_wait=False)
+    with pytest.raises(InvalidSpecError, match="integers"):
+        golden_decoder.check_codes([there.float()], may_wait=False)

@@ -28,6 +28,7 @@ from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.layers import Normed, NormedConv1d, Snake
 from synth.engine.codec.load import (
     allow_tf32,
+    decoding_precision,
     half_dtype,
     load_decoder,
     load_encoder,
@@ -109,6 +110,18 @@ def test_names_stand_for_a_dtype_where_the_device_has_it(
         half_dtype(half, "tf32", "cpu")
     with pytest.raises(InvalidSpecError, match="codec runs on cpu; use float32"):
         HALVES[half](checkpoint, "cpu", "tf32")
+
+
+def test_codes_are_decoded_in_ten_bits_where_a_device_has_them_unless_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert EngineConfig(GOLDEN / "tiny-s2").codec_decode_dtype == "auto"
+    assert EngineConfig(GOLDEN / "tiny-s2").codec_encode_dtype == "float32"
+    for capability, found in (((7, 5), "float32"), ((8, 0), "tf32"), ((9, 0), "tf32")):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, has=capability: has)
+        assert decoding_precision("auto", "cuda:0") == found
+        assert decoding_precision("float32", "cuda:0") == "float32"
+    assert decoding_precision("auto", "cpu") == "float32"
 
 
 @pytest.mark.parametrize(("encode", "decode"), [("float32", "tf32"), ("tf32", "float32")])

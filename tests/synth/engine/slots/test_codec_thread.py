@@ -238,12 +238,12 @@ def test_memory_that_runs_out_makes_passes_smaller(
     real, sizes = CodecDecoder.decode, []
 
     def limited(
-        self: CodecDecoder, codes: Sequence[torch.Tensor], *, max_batch_frames: int
+        self: CodecDecoder, codes: Sequence[torch.Tensor], *, max_batch_frames: int, may_wait: bool
     ) -> list[torch.Tensor]:
         sizes.append(max_batch_frames)
         if max_batch_frames > 32 or len(codes) > 1:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
-        return real(self, codes, max_batch_frames=max_batch_frames)
+        return real(self, codes, max_batch_frames=max_batch_frames, may_wait=may_wait)
 
     monkeypatch.setattr(CodecDecoder, "decode", limited)
 
