@@ -217,9 +217,11 @@ DEVICE = env_str(
 DTYPE = env_str(
     "TTS_DTYPE",
     default="auto",
-    choices=("auto", "float32", "bfloat16", "int8"),
-    help="Number format of the transformers; `auto` is bfloat16 if the device multiplies it. "
-    "`int8` (CPU) is faster and less exact.",
+    choices=("auto", "float32", "bfloat16", "float16", "int8", "int8-slow"),
+    help="Number format of the transformers; `auto` is bfloat16 if the device multiplies it, and "
+    "`int8` on a GPU too small for it. `int8` is faster and less exact; `int8-slow` (GPU) leaves "
+    "the smaller transformer, which reads its weights ten times a frame, in 16 bits. `float16` is "
+    "for GPUs without bfloat16.",
 )
 ENGINE_SLOTS = env_int(
     "TTS_ENGINE_SLOTS",
@@ -233,10 +235,11 @@ ENGINE_SLOTS = env_int(
 )
 ENGINE_MAX_POSITIONS = env_int(
     "TTS_ENGINE_MAX_POSITIONS",
-    default=4096,
-    low=64,
+    default=0,
+    low=0,
     high=32768,
-    help="Positions that the prompt and the speech of one segment may use.",
+    default_text="0 (4096, on a GPU below 32 GB 2048)",
+    help="Positions that the prompt and the speech of one segment may use, 64 or more.",
 )
 ENGINE_STRICT = env_bool(
     "TTS_ENGINE_STRICT",

@@ -78,9 +78,9 @@ def _take_counts(
 def _take_dtypes(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--dtype",
-        type=names("auto", "float32", "bfloat16", "int8"),
+        type=names("auto", "float32", "bfloat16", "float16", "int8", "int8-slow"),
         default=["auto"],
-        help="weight formats: auto, float32, bfloat16, int8",
+        help="weight formats: auto, float32, bfloat16, float16, int8, int8-slow",
     )
 
 
@@ -212,9 +212,9 @@ def _add_engine_arguments(parser: ArgumentParser) -> None:
     _take_dtype(parser)
     parser.add_argument(
         "--codec-dtype",
-        choices=PRECISIONS,
-        default="float32",
-        help="number format of the decoder",
+        choices=("auto", *PRECISIONS),
+        default="auto",
+        help="number format of the decoder (default: auto, what an engine takes)",
     )
     parser.add_argument("--graphs", choices=("auto", "on", "off"), default="auto")
 
@@ -229,6 +229,7 @@ def add_stream_arguments(parser: ArgumentParser) -> None:
     _take_count(parser, "--voice-frames", 215, "frames of the voice's clip (215: 10 s)")
     _take_count(parser, "--slots", 8, "slots of the engine", low=2)
     _take_counts(parser, "--busy", [0], "slots that render something else", low=0)
+    _take_counts(parser, "--callers", [1], "callers at once; above 1 of a known voice, idle else")
 
 
 def add_segments_arguments(parser: ArgumentParser) -> None:

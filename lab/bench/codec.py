@@ -173,8 +173,8 @@ def _figures(
     device: torch.device,
 ) -> dict[str, Any]:
     speed, config = spread(measured.rates), case.decoder.config
-    # Neither a replay nor compiled code shows its operations: they are those of PyTorch's layers.
-    plain = case if case.decoder.compiled is None else replace(case, decoder=exact)
+    # Neither a replay nor code of our own shows its operations: they are those of PyTorch's layers.
+    plain = replace(case, decoder=exact) if case.decoder.has_own_layers else case
     flops = count_flops(partial(plain.decode, eagerly=True))
     passes = len(list(ChunkSchedule().split(case.frames))) if case.streamed else 1
     floor, bound = floor_seconds(

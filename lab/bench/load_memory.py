@@ -24,7 +24,7 @@ from typing import IO
 import torch
 from torch import nn
 
-from synth.engine.codec.load import load_decoder, load_encoder
+from synth.engine.codec.load import decoding_precision, load_decoder, load_encoder
 from synth.engine.errors import EngineError
 from synth.engine.loading.engine_config import EngineConfig, resolve_device
 from synth.engine.loading.loaded_models import load_transformers
@@ -147,7 +147,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--codec-encode-dtype", default="float32")
-    parser.add_argument("--codec-decode-dtype", default="float32")
+    parser.add_argument("--codec-decode-dtype", default="auto")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="print one JSON list")
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
@@ -211,7 +211,8 @@ def _load_encoder(config: EngineConfig, device: torch.device) -> nn.Module:
 
 
 def _load_decoder(config: EngineConfig, device: torch.device) -> nn.Module:
-    return load_decoder(config.checkpoint, device, config.codec_decode_dtype)
+    precision = decoding_precision(config.codec_decode_dtype, device)
+    return load_decoder(config.checkpoint, device, precision)
 
 
 _LOADERS: Mapping[str, Callable[[EngineConfig, torch.device], nn.Module]] = MappingProxyType(

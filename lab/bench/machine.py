@@ -230,7 +230,7 @@ def matmul_rate(device: torch.device, dtype: str) -> float | None:
     tf32 is float32 whose products may take TF32. None for int8, of which torch has no product that
     shows the processor's limit.
     """
-    if dtype == "int8":
+    if dtype.startswith("int8"):
         return None
     size, is_tf32 = MATMUL_SIZE[device.type], dtype == "tf32"
     wanted: torch.dtype = torch.float32 if is_tf32 else getattr(torch, dtype)

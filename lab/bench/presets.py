@@ -25,6 +25,7 @@ from synth.engine.codec.codec_file import SAFETENSORS_NAME, stored_shapes
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.load import (
     Half,
+    decoding_precision,
     half_dtype,
     prepare_half,
     wants_kernels,
@@ -84,7 +85,7 @@ def preset_dual_ar(
         drawn.clear()  # what is packed or joined below must not be held twice
     else:
         assign_weights(model, weights)
-    model.finalize(numbers.form)
+    model.finalize(numbers.form, numbers.fast_form)
     if wants_kernels(kernels, device):
         model.use_kernels()
     return model
@@ -96,7 +97,7 @@ def preset_models(
     device: torch.device | str = "auto",
     dtype: str = "auto",
     codec_encode_dtype: str = "float32",
-    codec_decode_dtype: str = "float32",
+    codec_decode_dtype: str = "auto",
     seed: int = 0,
     kernels: str = "auto",
 ) -> LoadedModels:
@@ -109,13 +110,14 @@ def preset_models(
     place = resolve_device(device) if isinstance(device, str) else device
     # Refused before the work.
     half_dtype(CodecEncoder, codec_encode_dtype, place)
-    half_dtype(CodecDecoder, codec_decode_dtype, place)
+    precision = decoding_precision(codec_decode_dtype, place)
+    half_dtype(CodecDecoder, precision, place)
     name_and_seed = f"preset-{shape.name}-{seed}-v{_FILES_VERSION}"
     return LoadedModels(
         dual_ar=preset_dual_ar(shape, device=place, dtype=dtype, seed=seed, kernels=kernels),
         tokenizer=Tokenizer(ByteTokenizer(shape)),
         encoder=_codec_half(CodecEncoder, shape, place, codec_encode_dtype, seed, kernels),
-        decoder=_codec_half(CodecDecoder, shape, place, codec_decode_dtype, seed, kernels),
+        decoder=_codec_half(CodecDecoder, shape, place, precision, seed, kernels),
         device=place,
         resampler=ResamplerChoice.AUTO,
         resampler_name=chosen_resampler(ResamplerChoice.AUTO, 48_000, shape.codec.sample_rate),

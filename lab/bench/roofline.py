@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from synth.engine.model.config import LMConfig, TransformerConfig
 from synth.engine.model.decode_state import DecodeState
 
-WEIGHT_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
+WEIGHT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "int8-slow": 1}
+FAST_BYTES = {**WEIGHT_BYTES, "int8-slow": 2}  # of the fast transformer's
 HEAD_EXTRA_ROWS = 1  # the end token, beside the semantic rows
 
 
@@ -59,12 +60,12 @@ def frame_cost(
     head = (audio.vocab_size + HEAD_EXTRA_ROWS) * text.dim
     fast_layers, fast_head = audio.n_layer * layer_weights(audio), audio.vocab_size * audio.dim
     passes = audio.num_codebooks - 1
-    weights = slow + head + passes * (fast_layers + fast_head)
+    fast = passes * (fast_layers + fast_head)
     # One position more than passes: the first pass has two.
-    multiplied = weights + fast_layers
+    multiplied = slow + head + fast + fast_layers
     attended = text.n_layer * text.n_head * text.head_dim * context
     return FrameCost(
-        weight_bytes=WEIGHT_BYTES[weight_dtype] * weights,
+        weight_bytes=WEIGHT_BYTES[weight_dtype] * (slow + head) + FAST_BYTES[weight_dtype] * fast,
         kv_bytes=(batch * context - (batch - 1) * shared) * position_bytes(text, kv_dtype),
         flops=2 * batch * (multiplied + 2 * attended),
     )

@@ -154,7 +154,10 @@ def has_kernels(model: DualAR) -> bool:
 
 
 def without_kernels(model: DualAR) -> DualAR:
-    """Return the same model, with the very same weights, whose steps PyTorch alone computes."""
+    """Return the same model, with the very same weights, whose steps PyTorch alone computes.
+
+    Products of matrices in 8 bits excepted, of which PyTorch has none.
+    """
     plain = copy(model)
     plain.has_kernels = False
     return plain

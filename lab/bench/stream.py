@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +24,8 @@ from synth.engine.loading.engine_config import resolve_device
 COLUMNS = (
     "voice",
     "busy_slots",
+    "callers",
+    "requests_per_second",
     "first_audio_ms",
     "first_audio_ms_low",
     "first_audio_ms_p95",
@@ -44,6 +46,8 @@ _WORDS = "the rain fell on a quiet town while someone counted every lamp along i
 
 def run(options: Options, progress: Progress) -> Report:
     """Stream requests one after the other: without a voice, with new voices, with a known one.
+
+    With more than one caller each sends its requests one after the other, all of a known voice.
 
     Raises:
         InvalidSpecError: the preset, the device or a length is not to be had.
@@ -120,6 +124,27 @@ class _Bench:
                     self.facts, self._figures(voice, busy, dtype, listened), why_null=_WHY_NULL
                 )
             self._stop_background()
+        for callers in self.options["callers"]:
+            if callers > 1:
+                figures = self._many_callers(callers) | {"dtype": dtype}
+                yield make_row(self.facts, figures, why_null=_WHY_NULL)
+
+    def _many_callers(self, callers: int) -> dict[str, Any]:
+        """Have callers send requests at once, each the next one when its last has ended."""
+        known, requests = self._voice(0), self.options["requests"]
+        self._listen(self._spec("cached", known))  # not counted: it makes the voice known
+        turns = [[self._spec("cached", known) for _ in range(requests)] for _ in range(callers)]
+        begun = time.perf_counter()
+        with ThreadPoolExecutor(callers) as pool:
+            runs = pool.map(lambda specs: [self._listen(spec) for spec in specs], turns)
+            listened = [one for run in runs for one in run]
+        wall = time.perf_counter() - begun
+        self.progress(f"{callers} callers: {len(listened) / wall:.1f} requests a second")
+        return self._figures("cached", 0, "", listened) | {
+            "batch": callers,
+            "callers": callers,
+            "requests_per_second": len(listened) / wall,
+        }
 
     def _listen(self, spec: RenderSpec) -> _Listened:
         """Stream one request to its end."""
@@ -186,6 +211,8 @@ class _Bench:
             "cache_length": self.engine.describe()["max_positions"],
             "voice": voice,
             "busy_slots": busy,
+            "callers": 1,
+            "requests_per_second": None,
             "first_audio_ms": float(np.median(first)),
             "first_audio_ms_low": float(first.min()),
             "first_audio_ms_p95": float(np.percentile(first, 95)),

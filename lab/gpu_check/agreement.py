@@ -22,7 +22,7 @@ from synth.engine.model.decode_state import DecodeState
 from synth.engine.model.dual_ar import DualAR
 from synth.engine.model.prefill import SlotStart, start_slots
 
-FORCED_FRAMES = {"cuda": 512, "cpu": 24}
+FORCED_FRAMES = {"cuda": 128, "cpu": 24}
 FORCED_COLUMNS = (
     "kernels",
     "frames",
@@ -33,9 +33,11 @@ FORCED_COLUMNS = (
     "same_tokens",
     "same_codes",
 )
-# Of the difference's norm over the logits' norm. With random weights bfloat16 is some 1 % off;
-# the equality of the most likely token is told and not judged, as random logits lie close together.
-ALLOWED_ERROR = 0.05
+# How far bfloat16 itself is from float32 is a matter of the format and of the weights: over 36
+# layers of random ones PyTorch's own steps are 5 % off. What is judged is what kernels add to that:
+# their cache's error over the one of PyTorch's bfloat16, both against float32. The equality of the
+# most likely token is told and not judged, as random logits lie close together.
+ALLOWED_RATIO = 1.25
 
 STRICT_SLOTS, STRICT_FRAMES, STRICT_POSITIONS = 8, 12, 1024
 STRICT_COLUMNS = ("arrangement", "codes_equal", "audio_equal")
@@ -60,13 +62,13 @@ def check_forced(context: Context) -> Found:
     if has_kernels(model):
         rows.append({"kernels": "on"} | expected.compared(forced_steps(model, frames=frames)))
     found = Found(rows=[{**row, "frames": frames} for row in rows], columns=FORCED_COLUMNS)
-    for row in rows:
-        errors = {key: row[key] for key in ("logits_error", "cache_error") if key in row}
-        found.mismatches += [
-            f"kernels {row['kernels']}: {name} {error:.3g}, more than {ALLOWED_ERROR}"
-            for name, error in errors.items()
-            if not error <= ALLOWED_ERROR
-        ]
+    plain_error = rows[0]["cache_error"]
+    found.mismatches += [
+        f"kernels {row['kernels']}: cache_error {row['cache_error']:.3g}, more than "
+        f"{ALLOWED_RATIO} times PyTorch's own {plain_error:.3g}"
+        for row in rows
+        if not row["cache_error"] <= ALLOWED_RATIO * plain_error  # a NaN is no agreement either
+    ]
     if not has_kernels(model):
         found.notes.append("this device or this engine computes no step with kernels")
     return found
@@ -160,7 +162,7 @@ def _voice(seed: int, frames: int) -> Reference:
     return Reference("A voice.", codes)
 
 
-STEPS = (Step("strict", 50, check_strict), Step("forced", 45, check_forced))
+STEPS = (Step("strict", 30, check_strict), Step("forced", 40, check_forced))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -158,4 +158,4 @@ def _state_differences(one: DecodeState, other: DecodeState) -> list[str]:
     return found
 
 
-STEPS = (Step("graphs", 50, check_graphs),)
+STEPS = (Step("graphs", 25, check_graphs),)

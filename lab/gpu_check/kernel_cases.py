@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from lab.gpu_check.conv_layers import ConvCall, ConvLayer, conv_layers
 from lab.gpu_check.torch_forms import (
     add_branch_torch,
     add_rms_norm_torch,
+    convolve_torch,
     draw_codes_torch,
     draw_tokens_torch,
     embed_columns_torch,
@@ -27,10 +30,11 @@ from lab.gpu_check.torch_forms import (
 from synth.contract import MAX_TOP_K
 from synth.engine.kernels.attention import prompt_attention, step_attention
 from synth.engine.kernels.frame import step_frame
-from synth.engine.kernels.gemv import gemv
+from synth.engine.kernels.gemv import MAX_ROWS, gemv
 from synth.engine.kernels.rowwise import add_branch, add_rms_norm, embed_columns, snake, swiglu
 from synth.engine.kernels.sampler import DrawInputs, TokenDraw, TokenRows, draw_codes, draw_tokens
 from synth.engine.model.layers import PASS_ALIGNMENT
+from synth.engine.model.linear import ScaledRows
 from synth.engine.model.sampling import RAS_WINDOW, SLOW_DRAWS
 
 BATCHES = (1, 8, 64)
@@ -131,33 +135,39 @@ _PRODUCTS = (
 
 
 def gemv_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
-    """Return cases of the full model's products, of 1, 2, 8 and 16 rows.
+    """Return cases of the full model's products, of few rows, in 8 bits also of many.
 
-    A product of 64 rows is left to the library.
+    Of a matrix in 16 bits a product of 64 rows is left to the library.
     """
     found = []
     for product in _PRODUCTS:
         shape = (product.num_out * (2 if product.gated else 1), product.num_in)
         weight = random(*shape, device=device, dtype=dtype, scale=0.02)
-        found += [_gemv_case(product, rows, weight) for rows in (1, 2, 8, 16)]
+        scaled = ScaledRows.of(weight)
+        found += [_gemv_case(product, rows, weight, dtype) for rows in (1, 2, 8, 16)]
+        found += [_gemv_case(product, rows, scaled, dtype) for rows in (1, 2, 8, 24, 64, 512)]
     return found
 
 
-def _gemv_case(product: _Product, rows: int, weight: Tensor) -> KernelCase:
-    x = random(rows, product.num_in, device=weight.device, dtype=weight.dtype)
+def _gemv_case(
+    product: _Product, rows: int, weight: Tensor | ScaledRows, dtype: torch.dtype
+) -> KernelCase:
+    is_scaled = isinstance(weight, ScaledRows)
+    numbers = weight.numbers if isinstance(weight, ScaledRows) else weight
+    x = random(rows, product.num_in, device=numbers.device, dtype=dtype)
     residual = None if product.normed else x.new_ones(rows, product.num_out)
-    norm = x[0].contiguous() if product.normed else None
-    moved = num_bytes(weight, x) + x.element_size() * rows * product.num_out
+    # Of more rows frames normalise before the product and gate behind it.
+    norm = x[0].contiguous() if product.normed and rows <= MAX_ROWS else None
+    gated = product.gated and rows <= MAX_ROWS
+    moved = num_bytes(numbers, x) + x.element_size() * rows * product.num_out
 
     def call(function: object) -> Tensor:
         assert callable(function)
-        out: Tensor = function(
-            x, weight, norm=norm, eps=1e-6, residual=residual, gated=product.gated
-        )
+        out: Tensor = function(x, weight, norm=norm, eps=1e-6, residual=residual, gated=gated)
         return out
 
     return KernelCase(
-        "gemv",
+        "gemv of 8 bits" if is_scaled else "gemv",
         f"{product.name}, {rows} x {product.num_in} to {product.num_out}",
         lambda: call(gemv),
         lambda: call(gemv_torch),
@@ -232,6 +242,29 @@ def _sampler_shape(batch: int, device: torch.device, dtype: torch.dtype) -> list
             num_bytes(codes),
         ),
     ]
+
+
+def conv_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
+    """Return cases of the decoder's convolutions, of one frame and of 8 of 16 streams.
+
+    Products of float32 numbers take float16, as a decoder in `tf32` does.
+    """
+    operands = dtype if dtype is torch.bfloat16 else torch.float16
+    return [
+        _conv_case(layer, ConvCall(layer, batch, frames, partial(random, device=device), operands))
+        for batch, frames in ((1, 1), (16, 8))
+        for layer in conv_layers()
+    ]
+
+
+def _conv_case(layer: ConvLayer, call: ConvCall) -> KernelCase:
+    return KernelCase(
+        "convolve",
+        f"{layer.name} {layer.ins} to {layer.outs}, {call.shape}",
+        call,
+        lambda: call.with_form(convolve_torch),
+        call.num_bytes,
+    )
 
 
 def snake_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
@@ -376,6 +409,7 @@ def random(*shape: int, device: torch.device, dtype: torch.dtype, scale: float =
 # By the name of the kernel's module; Snake, of the codec, stands in `rowwise`.
 CASES = {
     "attention": attention_cases,
+    "convolution": conv_cases,
     "frame": frame_attention_cases,
     "gemv": gemv_cases,
     "rowwise": rowwise_cases,

@@ -107,6 +107,6 @@ def _tuple(tensors: Tensors) -> tuple[Tensor, ...]:
 
 
 STEPS = (
-    Step("kernels-float32", 45, partial(check_kernels, dtype=torch.float32)),
-    Step("kernels-bfloat16", 45, partial(check_kernels, dtype=torch.bfloat16)),
+    Step("kernels-float32", 60, partial(check_kernels, dtype=torch.float32)),
+    Step("kernels-bfloat16", 60, partial(check_kernels, dtype=torch.bfloat16)),
 )

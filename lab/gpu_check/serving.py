@@ -8,6 +8,7 @@ from lab.golden.models import has_library
 from lab.gpu_check.benches import Row, found_of, run_bench, value_of
 from lab.gpu_check.steps import Context, Found, NotMeasuredError, Step
 
+SPOKEN_FRAMES = "96"  # 4.5 s of audio, about a sentence of the test set Seed-TTS in English
 CODEC_DTYPE = {"cuda": "tf32", "cpu": "float32"}  # of what is served
 
 
@@ -41,24 +42,26 @@ def measure_encode(context: Context) -> Found:
 
 
 def measure_stream(context: Context) -> Found:
-    """Measure the time to the first audio, idle and, on a GPU, beside 63 busy slots."""
+    """Measure the time to the first audio, idle and, on a GPU, of 32 and 64 callers at once."""
     codec = ("--codec-dtype", CODEC_DTYPE[context.device.type])
     if context.on_gpu:
-        sizes: Sequence[str] = (
-            "--requests",
-            "15",
-            "--frames",
-            "64",
-            "--slots",
-            "64",
-            "--busy",
-            "0,63",
-        )
+        sizes: Sequence[str] = ("--requests", "6", "--frames", SPOKEN_FRAMES, "--slots", "64")
+        sizes = (*sizes, "--callers", "1,32,64")
     else:
         sizes = ("--requests", "2", "--frames", "8", "--slots", "2", "--voice-frames", "20")
-    report = run_bench(context, "stream", *codec, *sizes)
-    first = value_of(report.rows, "first_audio_ms", voice="cached", busy_slots=0)
-    return found_of(report, first_audio_ms=first)
+        sizes = (*sizes, "--callers", "1,2")
+    rows = run_bench(context, "stream", *codec, *sizes)
+
+    def of(key: str, callers: int) -> float | None:
+        return value_of(rows.rows, key, voice="cached", busy_slots=0, callers=callers)
+
+    return found_of(
+        rows,
+        first_audio_ms=of("first_audio_ms", 1),
+        first_audio_32_ms=of("first_audio_ms", 32),
+        first_audio_64_ms=of("first_audio_ms", 64),
+        requests_per_second=of("requests_per_second", 32),
+    )
 
 
 def measure_segments(context: Context) -> Found:
@@ -98,7 +101,7 @@ def measure_cold(context: Context) -> Found:
 STEPS = (
     Step("codec", 90, measure_codec),
     Step("encode", 45, measure_encode),
-    Step("stream", 75, measure_stream),
-    Step("segments", 75, measure_segments),
+    Step("stream", 60, measure_stream),
+    Step("segments", 40, measure_segments),
     Step("cold", 150, measure_cold),
 )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 from lab.bench.machine import copy_bandwidth, matmul_rate
 from lab.bench.presets import preset_models
+from lab.gpu_check import conv_tiles, profiles
 from lab.gpu_check.benches import found_of, run_bench, value_of
 from lab.gpu_check.kernels import cases_on, first_line
 from lab.gpu_check.steps import Context, Found, Step
+from lab.gpu_check.timing import COLD_BYTES, seconds_of
 from synth.engine import Engine, EngineConfig
 
 MEMORY_SLOTS, MEMORY_POSITIONS = 64, 2048
@@ -28,10 +28,6 @@ KERNEL_COLUMNS = (
     "share_of_copy",
     "cache",
 )
-CALLS, ROUNDS = 20, 9
-FLUSH_BYTES = 1 << 28  # several times the largest second-level cache
-# Weights and caches come from memory in a frame; what is smaller was written just before.
-COLD_BYTES = 1 << 23
 
 
 def measure_machine(context: Context) -> Found:
@@ -48,7 +44,10 @@ def measure_machine(context: Context) -> Found:
 
 
 def measure_ar(context: Context) -> Found:
-    """Measure whole frames with graphs off and on, beside the plain loop and the roofline."""
+    """Measure whole frames with graphs off and on, beside the plain loop and the roofline.
+
+    On a GPU in bfloat16, and in 8 bits with graphs alone.
+    """
     graphs = "off,on" if context.on_gpu else "off"
     sizes = () if context.on_gpu else ("--frames", "8", "--windows", "2", "--baseline-frames", "2")
     batch = "1,8,64" if context.on_gpu else "1,4"
@@ -56,7 +55,14 @@ def measure_ar(context: Context) -> Found:
     dtype = "bfloat16" if context.on_gpu else report.rows[0]["dtype"]
     best = "on" if context.on_gpu else "off"
     rtf = value_of(report.rows, "real_time_factor", batch=1, graphs=best, dtype=dtype)
-    return found_of(report, rtf=rtf)
+    found = found_of(report, rtf=rtf)
+    if context.on_gpu:
+        sizes = ("--frames", "32", "--windows", "3", "--graphs", "on")
+        eight = run_bench(context, "ar", "--dtype", "int8", "--batch", batch, *sizes)
+        found.rows = [*report.rows, *eight.rows]
+        rtf = value_of(eight.rows, "real_time_factor", batch=1)
+        found.figures |= {} if rtf is None else {"rtf_int8": rtf}
+    return found
 
 
 def measure_contexts(context: Context) -> Found:
@@ -150,7 +156,7 @@ def measure_kernels(context: Context) -> Found:
 def measure_kernels_off(context: Context) -> Found:
     """Measure whole frames with all kernels and with none, replayed as graphs."""
     context.need_gpu("leaving kernels out")
-    sizes = ("--batch", "1,8,64", "--kernels", "auto,off", "--frames", "32", "--windows", "3")
+    sizes = ("--batch", "1,64", "--kernels", "auto,off", "--frames", "32", "--windows", "3")
     return found_of(run_bench(context, "ar", *sizes, "--graphs", "on"))
 
 
@@ -164,61 +170,13 @@ def _count_used_bytes(device: torch.device) -> int:
 
 STEPS = (
     Step("machine", 15, measure_machine),
-    Step("ar", 120, measure_ar),
+    Step("ar", 100, measure_ar),
     Step("fast", 45, measure_fast),
-    Step("memory", 45, measure_memory),
+    Step("memory", 15, measure_memory),
     Step("kernels", 50, measure_kernels),
-    Step("kernels-off", 80, measure_kernels_off),
+    Step("kernels-off", 60, measure_kernels_off),
     Step("contexts", 70, measure_contexts),
     Step("prefill", 50, measure_prefill),
+    *profiles.STEPS,
+    *conv_tiles.STEPS,
 )
-
-
-def seconds_of(run: Callable[[], object], device: torch.device, *, num_bytes: int) -> float:
-    """Return a call's seconds on a CUDA device: the median of rounds, by the device's own events.
-
-    A call that moves much is replayed once a round and finds nothing in the cache; a smaller one is
-    replayed many times in a row. One that cannot be captured is timed with its launches.
-    """
-    is_cold = num_bytes >= COLD_BYTES
-    calls = 1 if is_cold else CALLS
-    with torch.cuda.device(device):
-        for _ in range(3):
-            run()
-        torch.cuda.synchronize()
-        work = _capture_calls(run, calls)
-        flush = torch.empty(FLUSH_BYTES if is_cold else 1, dtype=torch.uint8, device=device)
-        # The flush also keeps the device busy until the replay is launched.
-        return statistics.median(_round(work, flush.zero_) for _ in range(ROUNDS)) / calls
-
-
-def _capture_calls(run: Callable[[], object], calls: int) -> Callable[[], object]:
-    """Return what makes the calls: a replay, or the calls themselves where none can be captured."""
-
-    def repeat() -> None:
-        for _ in range(calls):
-            run()
-
-    graph = torch.cuda.CUDAGraph()
-    try:
-        with torch.cuda.graph(graph):
-            repeat()
-    except RuntimeError:
-        torch.cuda.synchronize()
-        return repeat
-    return graph.replay
-
-
-def _round(work: Callable[[], object], before: Callable[[], object]) -> float:
-    begun, ended = _event(), _event()
-    before()
-    begun.record()
-    work()
-    ended.record()
-    ended.synchronize()
-    return float(begun.elapsed_time(ended)) / 1000
-
-
-def _event() -> torch.cuda.Event:
-    event: torch.cuda.Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    return event  # torch's own class has no types

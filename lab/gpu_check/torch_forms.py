@@ -11,9 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from synth.engine.kernels.convolution import SnakeNumbers, Taps, to_operands
 from synth.engine.kernels.gemv import choose_tile
 from synth.engine.kernels.sampler import DrawInputs, TokenDraw, TokenRows
 from synth.engine.model.layers import SPLIT_POSITIONS
+from synth.engine.model.linear import ScaledRows, multiply_scaled
 from synth.engine.model.sampling import (
     SECOND_TEMPERATURE,
     SECOND_TOP_P,
@@ -84,7 +86,7 @@ def add_branch_torch(x: Tensor, branch: Tensor, bias: Tensor) -> Tensor:
 
 def gemv_torch(
     x: Tensor,
-    weight: Tensor,
+    weight: Tensor | ScaledRows,
     *,
     norm: Tensor | None = None,
     eps: float = 0.0,
@@ -94,20 +96,26 @@ def gemv_torch(
 ) -> Tensor:
     if norm is not None:
         x = rms_norm_torch(x, norm, eps)
-    total = F.linear(x.float(), weight.float(), None if bias is None else bias.float())
-    out = total.to(x.dtype)
+    if isinstance(weight, ScaledRows):
+        out = multiply_scaled(x, weight, bias)
+    else:
+        total = F.linear(x.float(), weight.float(), None if bias is None else bias.float())
+        out = total.to(x.dtype)
     if gated:
         out = swiglu_torch(out)
     return out if residual is None else out + residual
 
 
-def gemv_parts_torch(x: Tensor, weight: Tensor) -> Tensor:
+def gemv_parts_torch(x: Tensor, weight: Tensor | ScaledRows) -> Tensor:
     rows, num_in = x.shape
-    tile = choose_tile(rows, weight.shape[0], num_in)
+    scaled = isinstance(weight, ScaledRows)
+    tile = choose_tile(rows, weight.shape[0], num_in, scaled=scaled)
     blocks = -(-num_in // tile.block_k)
     length = -(-blocks // tile.splits) * tile.block_k
     ranges = [slice(split * length, (split + 1) * length) for split in range(tile.splits)]
-    return torch.stack([x[:, part].float() @ weight[:, part].float().T for part in ranges])
+    numbers = weight.numbers if isinstance(weight, ScaledRows) else weight
+    parts = torch.stack([x[:, part].float() @ numbers[:, part].float().T for part in ranges])
+    return parts * weight.scale if isinstance(weight, ScaledRows) else parts
 
 
 def write_heads_torch(
@@ -345,3 +353,27 @@ def ordered_candidates(logits: Tensor, max_top_k: int) -> Candidates:
 def _noise(inputs: DrawInputs, num_draws: int) -> CounterFrame:
     frames = inputs.frame + inputs.noise_offset
     return CounterFrame(draw_words(inputs.seed, frames, num_draws))
+
+
+def convolve_torch(
+    x: Tensor,
+    taps: Taps,
+    *,
+    residual: Tensor | None = None,
+    out: Tensor | None = None,
+    snake: SnakeNumbers | None = None,
+    active: Tensor | None = None,
+) -> None:
+    ins = x.shape[2]
+    weight = taps.weight[:, : taps.outs].view(taps.taps, ins, taps.outs).permute(2, 1, 0)
+    columns, numbers = x.float().transpose(1, 2), weight.float()
+    # Both hold at most ten bits, so that TF32, which cuDNN may take here, changes nothing.
+    total = F.conv1d(columns, numbers, taps.bias, dilation=taps.dilation).transpose(1, 2)
+    total = total if residual is None else total + residual
+    if out is not None:
+        out.copy_(total)
+    if active is not None:
+        value = total.reshape(active.shape)
+        if snake is not None:
+            value = value + (value * snake.alpha).sin().square() * snake.inverse
+        active.copy_(to_operands(value, active.dtype))

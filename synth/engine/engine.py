@@ -23,6 +23,7 @@ from synth.contract import (
     SegmentAudio,
 )
 from synth.engine.codec.halves import encode_reference
+from synth.engine.codec.load import decoding_precision
 from synth.engine.codec.streams import ChunkSchedule
 from synth.engine.device import DeviceLane, free_cached_memory, is_out_of_memory, keep_heap
 from synth.engine.errors import (
@@ -78,7 +79,7 @@ class Engine:
         self._state = state = DecodeState.allocate(
             models.dual_ar,
             num_slots=plan.slots,
-            max_positions=min(config.max_positions, models.max_positions),
+            max_positions=plan.max_positions,
             max_top_k=min(MAX_TOP_K, models.dual_ar.slow.head_tokens.shape[0]),
             strict=config.strict,
         )
@@ -256,7 +257,9 @@ class Engine:
             "weights": model.weight_format,
             "strict": self.config.strict,
             "codec_encode_dtype": self.config.codec_encode_dtype,
-            "codec_decode_dtype": self.config.codec_decode_dtype,
+            "codec_decode_dtype": decoding_precision(
+                self.config.codec_decode_dtype, self._models.device
+            ),
             "resampler": self.resampler,
             "torch": torch.__version__,
             "slots": self.slots,

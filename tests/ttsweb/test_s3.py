@@ -19,6 +19,7 @@ from pytest_django import Settings
 from lab.faulty_proxy import FaultyProxy
 from lab.s3_server import S3Server
 from tests.conftest import use_storage
+from tests.factories import logged_in, make_ended_job, make_user
 from ttsweb import s3 as bucket_storage
 from ttsweb.http import error_pages
 from ttsweb.http.api import _as_api_exception
@@ -160,6 +161,22 @@ def test_finished_files_come_from_the_server_itself_where_that_is_asked_for(
     assert answer(finished, **{"Sec-Fetch-Dest": "audio"}).status_code == 200
     assert answer(finished, "HEAD").status_code == 200
     assert answer(StoredObject(finished.key, "audio/wav", "one.wav")).status_code == 200
+
+
+@pytest.mark.django_db
+def test_job_s_audio_is_sent_on_to_the_bucket_and_plays_from_the_page(
+    s3: S3Server, bucket: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_storage(settings, monkeypatch, s3, s3.storage_url(bucket, "p", signed_urls="true"))
+    owner = make_user()
+    address, browser = f"/api/v1/jobs/{make_ended_job(owner).pk}/audio", logged_in(owner)
+
+    sent = browser.get(address)
+    played = browser.get(address, headers={"Sec-Fetch-Dest": "audio"})
+
+    fetched = httpx.get(sent.headers["Location"], trust_env=False)
+    assert (sent.status_code, fetched.content) == (302, b"0123456789")
+    assert (played.status_code, played.getvalue()) == (200, b"0123456789")
 
 
 @pytest.mark.parametrize("fault", ["refuse", "hang", "busy"])

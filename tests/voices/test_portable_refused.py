@@ -167,6 +167,16 @@ def test_archive_of_a_later_format_is_refused_as_such(entries: Entries, refused:
     assert refused(content) == (400, "archive_version_unknown")
 
 
+def test_entry_without_a_name_is_refused(entries: Entries, refused: Refused) -> None:
+    buffer = io.BytesIO(pack(entries))
+    with (
+        zipfile.ZipFile(buffer, "a") as archive,
+        archive.open(zipfile.ZipInfo(""), "w") as entry,
+    ):
+        entry.write(b"nothing has this name")
+    assert refused(buffer.getvalue()) == (400, "archive_invalid")
+
+
 def test_entry_that_is_there_twice_is_refused(entries: Entries, refused: Refused) -> None:
     buffer = io.BytesIO(pack(entries))
     with zipfile.ZipFile(buffer, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):

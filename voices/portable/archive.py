@@ -50,6 +50,8 @@ class Archive:
         self._opened, self._left = opened, max_bytes
         self._entries: dict[str, zipfile.ZipInfo] = {}
         for entry in opened.infolist():
+            if not entry.filename:
+                raise invalid("The archive has an entry without a name.")
             if entry.is_dir() and not entry.file_size:  # which some programs add
                 continue
             if entry.filename in self._entries:

@@ -91,9 +91,9 @@ def _rewrite(
 
     def contents() -> Iterator[tuple[str, bytes]]:
         # A signature would no longer hold.
-        written = {"mimetype", "META-INF/signatures.xml", package_name}
+        written = {"", "mimetype", "META-INF/signatures.xml", package_name}
         for info in archive.infolist():
-            if info.filename not in written and not info.is_dir():
+            if info.filename not in written and not info.filename.endswith("/"):
                 written.add(info.filename)
                 yield info.filename, changed.get(info.filename) or limits.read(info.filename)
 

@@ -90,9 +90,13 @@ class Archive:
         self._total_bytes = 0
         self._zip = open_book_archive(io.BytesIO(raw), "EPUB", damaged="book_not_epub")
         self._entries: dict[str, zipfile.ZipInfo] = {}
-        for entry in (entry for entry in self._zip.infolist() if not entry.is_dir()):
+        for entry in self._zip.infolist():
             name = entry.filename.replace("\\", "/")  # so do old programs part folders
-            if name.startswith("/") or ".." in name.split("/") or ":" in name[:2]:
+            if name.endswith("/"):
+                continue
+            if not name:
+                self.warnings.append("The book contains a file without a name, which is not read.")
+            elif name.startswith("/") or ".." in name.split("/") or ":" in name[:2]:
                 self.warnings.append(f"The file {name!r} has a name that points outside the book.")
             elif name in self._entries:
                 self.warnings.append(

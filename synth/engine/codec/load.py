@@ -13,6 +13,7 @@ from torch import nn
 from synth.engine.codec.codec_file import folded_weights, open_codec, stored_shapes
 from synth.engine.codec.compiled import compile_decoder
 from synth.engine.codec.config import KERNEL_CHOICES, PRECISIONS
+from synth.engine.codec.fused import OPERANDS, FusedWaves
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.layers import (
     KERNELS,
@@ -26,6 +27,7 @@ from synth.engine.kernels import why_unavailable
 
 Module = TypeVar("Module", bound=nn.Module)
 Half = TypeVar("Half", CodecEncoder, CodecDecoder)
+_TF32_SINCE = (8, 0)  # compute capability
 
 
 def wants_kernels(choice: str, device: torch.device | str) -> bool:
@@ -40,9 +42,17 @@ def wants_kernels(choice: str, device: torch.device | str) -> bool:
     return choice == "auto" and device.type == "cuda" and why_unavailable(device) is None
 
 
-def use_kernels(half: Module) -> Module:
-    """Let kernels do the Snakes and residual units of a half, and return it."""
+def use_kernels(half: Module, operands: torch.dtype | None = None) -> Module:
+    """Let kernels do the Snakes and residual units of a half, and return it.
+
+    Args:
+        operands: of a decoder's convolutions, which one kernel then does with their Snakes, and
+            nothing else can run its weights any more; None leaves them to PyTorch.
+    """
     importlib.import_module(KERNELS)  # a triton that cannot be imported shows now
+    if isinstance(half, CodecDecoder) and operands is not None:
+        half.decoder.fused = FusedWaves(half.decoder, operands)
+        return half
     for module in half.modules():
         if isinstance(module, Snake):
             module.inverse = (1 / (module.alpha.float() + 1e-9)).flatten()
@@ -53,9 +63,22 @@ def use_kernels(half: Module) -> Module:
 
 def uses_kernels(half: nn.Module) -> bool:
     """Return whether a half's Snakes are kernels, or compiled code on a CPU."""
-    if isinstance(half, CodecDecoder) and half.compiled is not None:
+    if isinstance(half, CodecDecoder) and half.has_own_layers:
         return True
     return any(isinstance(each, Snake) and each.inverse is not None for each in half.modules())
+
+
+def decoding_precision(name: str, device: torch.device | str) -> str:
+    """Return the precision that a setting stands for, for a decoder on this device.
+
+    `auto` is `tf32` where a CUDA device has it, with an error some 56 dB below the sound, else
+    `float32`. Only decoding: an encoder's codes would be others.
+    """
+    if name != "auto":
+        return name
+    device = torch.device(device)
+    has_tf32 = device.type == "cuda" and torch.cuda.get_device_capability(device) >= _TF32_SINCE
+    return "tf32" if has_tf32 else "float32"
 
 
 def half_dtype(
@@ -64,8 +87,10 @@ def half_dtype(
     """Return the dtype of a half's weights in a precision, one of `PRECISIONS`.
 
     With tf32 the convolutions, 97 % of the work at full size, round what they multiply to ten bits
-    and add in float32; the linear layers stay in float32. PyTorch has a switch for these too, but
-    one that all threads share: codes of a voice would depend on what else is decoded meanwhile.
+    and add in float32; the linear layers stay in float32. Where a decoder has its own kernel, the
+    numbers of ten bits are float16, and those beyond 65504 become it. PyTorch has a switch for
+    linear layers too, but one that all threads share: codes of a voice would depend on what else
+    is decoded meanwhile.
 
     Raises:
         InvalidSpecError: there is none of this name, or `device` cannot compute in it.
@@ -151,7 +176,7 @@ def prepare_half(half: Half, precision: str, *, kernels: str) -> Half:
     if precision == "tf32":
         allow_tf32(half)
     if wants_kernels(kernels, half.device):
-        return use_kernels(half)
+        return use_kernels(half, OPERANDS.get(precision))
     if kernels == "auto" and isinstance(half, CodecDecoder):
         compile_decoder(half)
     return half

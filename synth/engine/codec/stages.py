@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +21,9 @@ from synth.engine.codec.layers import (
     residual_units,
 )
 from synth.engine.model.layers import apply_rope, rms_norm
+
+if TYPE_CHECKING:
+    from synth.engine.codec.fused import FusedWaves
 
 NORM_EPS = 1e-5
 
@@ -199,9 +202,10 @@ class QuantizerStack(nn.Module):
     def decode(self, codes: Tensor) -> Tensor:
         """Return the sum of all steps' latents, [B, D, T], for codes [B, count, T].
 
-        Codes above the codebook mean its last row; the tensor given is left as it is.
+        Codes above the codebook mean its last row, and none reads beside it; the tensor given is
+        left as it is.
         """
-        rows = codes.clamp(max=self.codebook_size - 1).unbind(1)
+        rows = codes.clamp(0, self.codebook_size - 1).unbind(1)
         vectors = (step.lookup(row) for step, row in zip(self.steps, rows, strict=True))
         return functools.reduce(torch.add, vectors)
 
@@ -292,7 +296,9 @@ class DecoderBlock(Blocks):
 
 
 class WaveDecoder(nn.Module):
-    """Map latents to samples between -1 and 1."""
+    """Map latents to samples between -1 and 1; `fused` does its layers' work where it is set."""
+
+    fused: FusedWaves | None = None
 
     def __init__(self, config: CodecConfig) -> None:
         super().__init__()
@@ -305,6 +311,8 @@ class WaveDecoder(nn.Module):
 
     def forward(self, x: Tensor, past: Past | None = None) -> Tensor:
         """Map [B, latent_dim, T] to [B, 1, T * prod(rates)]."""
+        if self.fused is not None:
+            return self.fused(x, past)
         y: Tensor = self.model(x, past)
         return y
 

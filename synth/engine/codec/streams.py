@@ -286,6 +286,7 @@ def decode_streams(
     *,
     max_batch_frames: int | None = None,
     graphs: StreamGraphs | None = None,
+    are_checked: bool = False,
 ) -> list[Tensor]:
     """Decode the next chunk of several streams; chunks of equal length share one pass.
 
@@ -294,7 +295,7 @@ def decode_streams(
     Args:
         streams: streams of one decoder, none of them twice, each as far along as it is.
         codes: for each its next codes, integers [K, n] on any device; n may be any number, also 0.
-        max_batch_frames: as for `CodecDecoder.decode`.
+        max_batch_frames, are_checked: as for `CodecDecoder.decode`.
         graphs: recordings of this decoder's chunks, taken where they fit.
 
     Returns:
@@ -315,7 +316,8 @@ def decode_streams(
         raise ValueError("the streams are of different decoders")
     decoder = streams[0].decoder
     limit = frame_limit(max_batch_frames, decoder.device.type)
-    decoder.check_codes(codes)
+    if not are_checked:
+        decoder.check_codes(codes)
     empty = torch.empty(0, dtype=torch.float32, device=decoder.device)
     audio, states = [empty] * len(streams), [stream._state for stream in streams]
     for group in _equal_lengths([matrix.shape[1] for matrix in codes], limit, graphs):

@@ -30,6 +30,7 @@ from synth.engine.model.decode_state import DecodeState
 from synth.engine.model.dual_ar import DualAR, FastAR, SlowAR
 from synth.engine.model.kv_cache import FrameCache, KVCache
 from synth.engine.model.layers import SPLIT_POSITIONS, Block
+from synth.engine.model.linear import ScaledRows
 from synth.engine.model.sampling import SLOW_DRAWS
 
 _MOST_POSITIONS = 32  # of a frame; all of them are in one program's hands
@@ -172,7 +173,7 @@ def make_kernel_frame(model: DualAR, state: DecodeState) -> StepOutput:
     chosen = state.active.clone()
     draws = DrawInputs.of(state)
     tokens = TokenRows(slow.head_tokens, special.semantic_begin, special.semantic_end)
-    logits = _multiply(hidden, *_matrix(slow.head))
+    logits = multiply(hidden, *_matrix(slow.head))
     drawn = draw_tokens(logits, draws, tokens, state.window, chosen)
     codes = _codes(model, state, hidden, drawn.code, draws, drawn.finite)
     columns = torch.stack([drawn.token, *codes], dim=1)
@@ -231,7 +232,7 @@ def _codes(
     for codebook in range(1, fast.num_codebooks):
         position, span = (0, 2) if codebook == 1 else (codebook, 1)
         states = run_layers(fast, x, state.fast_cache, position, partial(step_frame, span=span))
-        logits = _multiply(states[span - 1 :: span], *_matrix(fast.output))
+        logits = multiply(states[span - 1 :: span], *_matrix(fast.output))
         code = draw_codes(logits, draws, SLOW_DRAWS + codebook - 1, finite)
         codes.append(code)
         x = fast.embeddings(code)
@@ -275,7 +276,8 @@ def can_step(block: Block) -> bool:
     attention, feed_forward = block.attention, block.feed_forward
     matrices = (attention.wqkv, attention.wo, feed_forward.w13, feed_forward.w2)
     weights = [getattr(matrix, "weight", None) for matrix in matrices]
-    plain = all(isinstance(weight, Tensor) and weight.is_contiguous() for weight in weights)
+    kinds = (Tensor, ScaledRows)
+    plain = all(isinstance(weight, kinds) and weight.is_contiguous() for weight in weights)
     return plain and attention.head_dim % 2 == 0 and attention.q_norm is None
 
 
@@ -286,7 +288,7 @@ def join_heads(block: Block, rows: Rows) -> tuple[Rows, Tensor]:
     if rows.x.shape[0] <= FEW_ROWS:
         return rows, gemv(rows.x, weight, norm=norm, eps=eps, bias=bias)
     rows, normed = _normalise(rows, norm, eps)
-    return rows, _multiply(normed, weight, bias)
+    return rows, multiply(normed, weight, bias)
 
 
 def finish(block: Block, rows: Rows, mixed: Tensor) -> Rows:
@@ -302,7 +304,7 @@ def finish(block: Block, rows: Rows, mixed: Tensor) -> Rows:
     if normed.shape[0] <= MAX_ROWS:
         inner = gemv(normed, joined, gated=True)
     else:
-        inner = swiglu(F.linear(normed, joined))
+        inner = swiglu(multiply(normed, joined, None))
     return Rows(rows.x, _leave(inner, down, None))
 
 
@@ -314,19 +316,22 @@ def _normalise(rows: Rows, weight: Tensor, eps: float) -> tuple[Rows, Tensor]:
     return Rows(added), normed
 
 
-def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return gemv(x, weight, bias=bias) if x.shape[0] <= MAX_ROWS else F.linear(x, weight, bias)
+def multiply(x: Tensor, weight: Tensor | ScaledRows, bias: Tensor | None) -> Tensor:
+    """Return x [N, in] @ weight.T with the bias; many rows of a matrix in 16 bits by a library."""
+    if x.shape[0] > MAX_ROWS and isinstance(weight, Tensor):
+        return F.linear(x, weight, bias)
+    return gemv(x, weight, bias=bias)
 
 
-def _leave(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _leave(x: Tensor, weight: Tensor | ScaledRows, bias: Tensor | None) -> Tensor:
     """Multiply into what `Rows.pending` may be."""
     if x.shape[0] <= MAX_ROWS and bias is None:
         return gemv_parts(x, weight)
-    return _multiply(x, weight, bias)
+    return multiply(x, weight, bias)
 
 
-def _matrix(linear: object) -> tuple[Tensor, Tensor | None]:
-    """Return weight and bias of a product in its plain form, as `can_step` has found it."""
+def _matrix(linear: object) -> tuple[Tensor | ScaledRows, Tensor | None]:
+    """Return weight and bias of a product in a form that `can_step` has found."""
     weight, bias = getattr(linear, "weight", None), getattr(linear, "bias", None)
-    assert isinstance(weight, Tensor) and (bias is None or isinstance(bias, Tensor))
+    assert isinstance(weight, (Tensor, ScaledRows)) and (bias is None or isinstance(bias, Tensor))
     return weight, bias

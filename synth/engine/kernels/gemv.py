@@ -1,7 +1,8 @@
-"""Multiply few rows with a matrix, with what stands before and behind it, in one or two kernels.
+"""Multiply rows with a matrix, with what stands before and behind it, in one or two kernels.
 
-Up to MAX_ROWS rows; sums are float32 and added in an order that the shape alone decides. A row's
-result does not depend on the rows beside it, but on whether there are more than FEW_ROWS.
+Up to MAX_ROWS rows, of a matrix in 8 bits any number; sums are float32 and added in an order that
+the shape alone decides. A row's result does not depend on the rows beside it, but on whether there
+are more than FEW_ROWS, or MAX_ROWS and more.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from synth.engine.kernels import is_interpreted
 from synth.engine.kernels.rowwise import gate_rounded
+from synth.engine.model.linear import ScaledRows
 
 _JOIN_BLOCK = 1024
 FEW_ROWS = 2  # up to here every thread multiplies by itself; above, matrix units take 16 rows
@@ -22,11 +24,15 @@ MAX_ROWS = 16  # above, a library's product is as fast
 
 _NUM_PROCESSORS = 132
 _MIN_PROGRAMS = 190  # with matrix units; fewer share rows of the matrix
+# Rows, rows of the matrix, numbers of each, warps and stages of a program with matrix units.
+_TILES = ((MAX_ROWS, 32, 128, 4, 4),)
+# Of a matrix in 8 bits; the last one is for prompts, which compute more than they read.
+_MANY_ROWS = ((32, 32, 128, 4, 4), (64, 64, 128, 4, 3), (128, 128, 64, 8, 3))
 
 
 def gemv(
     x: Tensor,
-    weight: Tensor,
+    weight: Tensor | ScaledRows,
     *,
     norm: Tensor | None = None,
     eps: float = 0.0,
@@ -37,8 +43,9 @@ def gemv(
     """Return x @ weight.T with float32 sums, rounded to x's dtype, [B, N].
 
     Args:
-        x: [B, K] with B up to MAX_ROWS, any stride between rows.
-        weight: [N, K] contiguous; with `gated` [2 * N, K], the gate's rows before the other half's.
+        x: [B, K] with any stride between rows; B up to MAX_ROWS where `weight` is a tensor.
+        weight: [N, K] contiguous, of x's dtype or in 8 bits; with `gated` [2 * N, K], the gate's
+            rows before the other half's.
         norm: [K], the weight of a norm of x with `eps` that comes before the product; as `rms_norm`
             rounds.
         bias: [N], added before rounding.
@@ -48,7 +55,7 @@ def gemv(
     rows, num_in = x.shape
     num_out = weight.shape[0] // (2 if gated else 1)
     assert residual is None or residual.shape == (rows, num_out)
-    tile = choose_tile(rows, num_out, num_in, gated=gated)
+    tile = choose_tile(rows, num_out, num_in, gated=gated, scaled=isinstance(weight, ScaledRows))
     out = x.new_empty(rows, num_out)
     if tile.splits == 1:
         _multiply(x, weight, out, tile, norm, eps, bias, residual, gated)
@@ -63,7 +70,7 @@ def gemv(
     return out
 
 
-def gemv_parts(x: Tensor, weight: Tensor) -> Tensor:
+def gemv_parts(x: Tensor, weight: Tensor | ScaledRows) -> Tensor:
     """Return x @ weight.T in parts that are still to be added, float32 [P, B, N].
 
     For `add_rms_norm`, which adds them on its way. P is 1 where nothing is split; x has more than
@@ -71,7 +78,7 @@ def gemv_parts(x: Tensor, weight: Tensor) -> Tensor:
     """
     rows, num_in = x.shape
     assert rows > FEW_ROWS
-    tile = choose_tile(rows, weight.shape[0], num_in)
+    tile = choose_tile(rows, weight.shape[0], num_in, scaled=isinstance(weight, ScaledRows))
     out = x.new_empty(tile.splits, rows, weight.shape[0], dtype=torch.float32)
     _multiply(x, weight, out, tile)
     return out
@@ -79,7 +86,7 @@ def gemv_parts(x: Tensor, weight: Tensor) -> Tensor:
 
 def _multiply(
     x: Tensor,
-    weight: Tensor,
+    weight: Tensor | ScaledRows,
     out: Tensor,
     tile: Tile,
     norm: Tensor | None = None,
@@ -91,10 +98,14 @@ def _multiply(
     """Multiply into [B, N], or into float32 parts [P, B, N]; nothing gated is in parts."""
     rows, num_in = x.shape
     num_out = out.shape[-1]
-    assert rows <= tile.rows and x.stride(1) == 1 and weight.is_contiguous()
+    assert x.stride(1) == 1 and weight.is_contiguous()
+    assert rows <= MAX_ROWS or isinstance(weight, ScaledRows)
     assert weight.shape == (num_out * (2 if gated else 1), num_in)
     assert residual is None or residual.is_contiguous()
-    operands, sizes = (x, norm, weight, bias, residual, out), (num_out, x.stride(0), eps)
+    numbers, scale = weight, None
+    if isinstance(weight, ScaledRows):
+        numbers, scale = weight.numbers, weight.scale
+    operands, sizes = (x, norm, numbers, scale, bias, residual, out), (num_out, x.stride(0), eps)
     shape = {"K": num_in, "ROWS": tile.rows, "BLOCK_N": tile.block_n, "BLOCK_K": tile.block_k}
     launch = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
     blocks = triton.cdiv(num_out, tile.block_n)
@@ -103,7 +114,8 @@ def _multiply(
         return
     wide = x.dtype is torch.float32 or is_interpreted()
     kinds = {"SPLITS": tile.splits, "PARTS": out.dim() == 3, "GATED": gated, "WIDE": wide}
-    multiply_tile[(blocks, tile.splits)](*operands, rows, *sizes, **shape, **kinds, **launch)
+    grid = (blocks, tile.splits, triton.cdiv(rows, tile.rows))
+    multiply_tile[grid](*operands, rows, *sizes, **shape, **kinds, **launch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +123,8 @@ class Tile:
     """Hold a cut: a program reads `block_n` rows of the matrix, `block_k` numbers at a time.
 
     `splits` programs share a row of the matrix; each adds up a part of its numbers. `rows` are
-    those of the input that a program computes with, filled up where there are fewer.
+    those of the input that a program computes with, filled up where there are fewer; where there
+    are more, other programs take them.
     """
 
     rows: int
@@ -122,22 +135,27 @@ class Tile:
     num_stages: int
 
 
-def choose_tile(rows: int, num_out: int, num_in: int, *, gated: bool = False) -> Tile:
-    """Return the cut for `rows` in 1 to MAX_ROWS and a matrix [num_out, num_in].
+def choose_tile(
+    rows: int, num_out: int, num_in: int, *, gated: bool = False, scaled: bool = False
+) -> Tile:
+    """Return the cut for `rows` and a matrix [num_out, num_in], which is `scaled` in 8 bits.
 
     With `gated`, `num_out` counts pairs of rows, and nothing is split.
     """
     if rows <= FEW_ROWS:
         # One warp a program: it waits for no other one, and an input number that a thread has read
         # and converted serves all rows of the matrix at hand.
-        block_n, most = (4, 256) if num_out >= 4 * 8 * _NUM_PROCESSORS else (2, 1024 // rows)
+        wide = 512 // rows if scaled else 256  # 16 bytes a thread and row
+        block_n, most = (4, wide) if num_out >= 4 * 8 * _NUM_PROCESSORS else (2, 1024 // rows)
         return Tile(rows, block_n, _block_k(num_in, most), 1, 1, 1)
     # Every program reads the input too: with 32 rows of the matrix that is at most half as much.
-    block_n, block_k, splits = 32, _block_k(num_in, 128), 1
-    programs = triton.cdiv(num_out, block_n)
+    tiles = _MANY_ROWS if rows > MAX_ROWS else _TILES
+    taken, block_n, most, warps, stages = next((t for t in tiles if rows <= t[0]), tiles[-1])
+    block_k, splits, programs = _block_k(num_in, most), 1, triton.cdiv(num_out, block_n)
+    programs *= triton.cdiv(rows, taken)
     while not gated and programs * splits < _MIN_PROGRAMS and splits * 2 * block_k <= num_in:
         splits *= 2
-    return Tile(MAX_ROWS, block_n, block_k, splits, 4, 4)
+    return Tile(taken, block_n, block_k, splits, warps, stages)
 
 
 def _block_k(num_in: int, most: int) -> int:
@@ -147,7 +165,7 @@ def _block_k(num_in: int, most: int) -> int:
 
 @triton.jit
 def multiply_few(
-    x, norm, weight, bias, residual, out, num_out, x_stride, eps, K: tl.constexpr,
+    x, norm, weight, scales, bias, residual, out, num_out, x_stride, eps, K: tl.constexpr,
     ROWS: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GATED: tl.constexpr,
 ):  # fmt: skip
     """Compute BLOCK_N columns of one or two rows per program, without matrix units."""
@@ -171,6 +189,12 @@ def multiply_few(
         up, other_up = _add_few(
             one, other, scale, other_scale, norm, matrix, K, ROWS, BLOCK_N, BLOCK_K
         )
+    if scales is not None:
+        factor = tl.load(scales + place)
+        first, second = first * factor, second * factor
+        if GATED:
+            factor = tl.load(scales + num_out + place)
+        up, other_up = up * factor, other_up * factor
     inside = column < num_out
     _finish(first, up, bias, residual, out, column, column, inside, GATED)
     if ROWS == 2:
@@ -218,18 +242,19 @@ def _read(matrix, k, K: tl.constexpr):
 
 @triton.jit
 def multiply_tile(
-    x, norm, weight, bias, residual, out, rows, num_out, x_stride, eps, K: tl.constexpr,
+    x, norm, weight, scales, bias, residual, out, rows, num_out, x_stride, eps, K: tl.constexpr,
     ROWS: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLITS: tl.constexpr,
     PARTS: tl.constexpr, GATED: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Compute BLOCK_N columns of up to ROWS rows per program, or one split's part of them.
 
     With PARTS, `out` is float32 [SPLITS, rows, N] and gets the sums alone. WIDE: matrix units get
-    float32, as for a float32 model and in the interpreter, which knows no bfloat16 there.
+    float32, as for a float32 model and in the interpreter, which knows no bfloat16 there. With
+    `scales` the matrix is in 8 bits, and each row's sum is multiplied by its own.
     """
     column = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     split = tl.program_id(1)
-    row = tl.arange(0, ROWS)
+    row = tl.program_id(2) * ROWS + tl.arange(0, ROWS)
     place = tl.minimum(column, num_out - 1)
     matrix = weight + place.to(tl.int64)[:, None] * K
     source, present = x + row[:, None] * x_stride, (row < rows)[:, None]
@@ -245,6 +270,12 @@ def multiply_tile(
         up = _add_tile(
             source, present, scale, norm, matrix, split, K, ROWS, BLOCK_N, BLOCK_K, SPLITS, WIDE
         )
+    if scales is not None:
+        factor = tl.load(scales + place)
+        total *= factor[None, :]
+        if GATED:
+            factor = tl.load(scales + num_out + place)
+            up *= factor[None, :]
     inside = present & (column < num_out)[None, :]
     target = row[:, None] * num_out + column[None, :]
     if PARTS:
@@ -271,7 +302,8 @@ def _add_tile(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLITS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Return the products of ROWS rows with rows of the matrix over one split, [ROWS, BLOCK_N]."""
-    total = tl.zeros([ROWS, BLOCK_N], tl.float32)
+    is_scaled: tl.constexpr = matrix.dtype.element_ty == tl.int8
+    total = tl.zeros([BLOCK_N, ROWS] if is_scaled else [ROWS, BLOCK_N], tl.float32)
     blocks: tl.constexpr = (K + BLOCK_K - 1) // BLOCK_K
     length: tl.constexpr = (blocks + SPLITS - 1) // SPLITS * BLOCK_K
     for start in tl.range(0, length, BLOCK_K):  # what the last split has too many is masked
@@ -281,9 +313,13 @@ def _add_tile(
         value = tl.load(source + k[None, :], mask=present & inside, other=0.0)
         value = _normalise(value, scale[:, None], norm, k[None, :], inside)
         if WIDE:
-            numbers, value = numbers.to(tl.float32), value.to(tl.float32)
-        total = tl.dot(value, tl.trans(numbers), total, input_precision="ieee")
-    return total
+            value = value.to(tl.float32)
+        numbers = numbers.to(value.dtype)  # 8 bits lose nothing
+        if is_scaled:  # turned round: matrix units take from registers on the left alone
+            total = tl.dot(numbers, tl.trans(value), total, input_precision="ieee")
+        else:
+            total = tl.dot(value, tl.trans(numbers), total, input_precision="ieee")
+    return tl.trans(total) if is_scaled else total
 
 
 @triton.jit

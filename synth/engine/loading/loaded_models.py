@@ -13,6 +13,7 @@ from synth.contract import EngineClass
 from synth.engine.codec.codec_file import codec_fingerprint, half_digest, open_codec
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.load import (
+    decoding_precision,
     half_dtype,
     load_decoder,
     load_encoder,
@@ -25,6 +26,8 @@ from synth.engine.loading.digests import file_digest
 from synth.engine.loading.engine_config import (
     EngineConfig,
     choose_numbers,
+    describe_device,
+    describe_graphs,
     resampler_choice,
     resolve_device,
 )
@@ -80,12 +83,13 @@ def load_models(config: EngineConfig) -> LoadedModels:
     device = resolve_device(config.device)
     # Refused before the work.
     half_dtype(CodecEncoder, config.codec_encode_dtype, device)
-    half_dtype(CodecDecoder, config.codec_decode_dtype, device)
+    precision = decoding_precision(config.codec_decode_dtype, device)
+    half_dtype(CodecDecoder, precision, device)
     choice = resampler_choice(config.resampler)
     dual_ar, tokenizer = load_transformers(config, device)
     folder, kernels, cache_dir = config.checkpoint, config.kernels, config.cache_dir
     encoder = load_encoder(folder, device, config.codec_encode_dtype, kernels=kernels)
-    decoder = load_decoder(folder, device, config.codec_decode_dtype, kernels=kernels)
+    decoder = load_decoder(folder, device, precision, kernels=kernels)
     _check_fit(dual_ar, encoder)
     opened = open_codec(folder)
     return LoadedModels(
@@ -120,7 +124,7 @@ def engine_class(config: EngineConfig, models: LoadedModels) -> EngineClass:
         backend=by_kernels if model.has_own_frames else f"{by_pytorch} {model.form.value}",
         strict=config.strict,
         decoder=models.decoder_fingerprint,
-        decoder_numbers=config.codec_decode_dtype,
+        decoder_numbers=decoding_precision(config.codec_decode_dtype, device),
         decoder_backend=by_kernels if uses_kernels(decoder) else by_pytorch,
     )
 
@@ -135,9 +139,22 @@ def load_transformers(config: EngineConfig, device: torch.device) -> tuple[DualA
         kernels=config.kernels,
         cache_dir=config.cache_dir,
     )
-    logger.info("frames on %s: %s", device, numbers.frames)
+    logger.info(
+        "engine on %s: numbers %s (%s); frames by %s; %s",
+        describe_device(device),
+        numbers.name,
+        numbers.reason,
+        numbers.frames,
+        describe_graphs(config.graphs, device),
+    )
+    if not wants and device.type == "cuda":
+        logger.warning("frames are made by %s", numbers.frames)
     model, tokenizer = load_dual_ar(
-        config.checkpoint, device=device, dtype=numbers.dtype, form=numbers.form
+        config.checkpoint,
+        device=device,
+        dtype=numbers.dtype,
+        form=numbers.form,
+        fast_form=numbers.fast_form,
     )
     if wants:
         model.use_kernels()

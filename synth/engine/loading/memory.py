@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +49,8 @@ FLOAT_BYTES = 4
 # widest layer, whose channels the decoder's kernels pad, and for the encoder numbers per sample
 # besides. bfloat16 takes a decoder no less, as its convolutions widen.
 DECODER_COPIES, CHANNEL_STEP = 6.75, 32
+# With its own kernel, by count: the residual in float32, two inputs of 16 bits, and a quarter more.
+OWN_COPIES = 2.5
 ENCODER_COPIES, ENCODER_NUMBERS = 5, 150
 
 
@@ -57,7 +59,9 @@ class NumberFormats:
     """Hold what decides how many bytes a number takes.
 
     `matrix_bytes` is that of the transformers' weight matrices, which may be in 8 bits (and a
-    fraction for what the library keeps beside them) while embeddings and norms are in `model`.
+    fraction for what is kept beside them) while embeddings and norms are in `model`;
+    `fast_matrix_bytes` that of the fast transformer's, None where it is the same.
+    `has_own_waves` says that one kernel does the decoder's convolutions.
     """
 
     model: torch.dtype
@@ -65,6 +69,8 @@ class NumberFormats:
     encoder: torch.dtype
     decoder: torch.dtype
     matrix_bytes: float
+    has_own_waves: bool = False
+    fast_matrix_bytes: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,8 @@ class Demand:
     """Hold what a model takes: `weights` and one slot by part, then what all slots share.
 
     `codec_graphs` is 0 where nothing is recorded; graphs of frames need no memory of their own
-    beside what a frame needs.
+    beside what a frame needs. `smaller` is what the same model takes in number formats that need
+    less, by the value of TTS_DTYPE.
     """
 
     weights: Mapping[str, int]
@@ -82,6 +89,7 @@ class Demand:
     codec_frame_work: int
     encode_work: int
     codec_graphs: int = 0
+    smaller: Mapping[str, Demand] = field(default_factory=dict)
 
     @property
     def weight_bytes(self) -> int:
@@ -177,7 +185,7 @@ def find_demand(
         slot=slot,
         max_positions=positions,
         prompt_work=numbers * formats.model.itemsize,
-        codec_frame_work=_codec_frame_work(codec),
+        codec_frame_work=_codec_frame_work(codec, formats),
         encode_work=of_sample * samples * formats.encoder.itemsize,
     )
 
@@ -191,21 +199,22 @@ def _transformer_weights(lm: LMConfig, formats: NumberFormats) -> dict[str, int]
     tables = (slow.embeddings.weight, slow.codebook_embeddings.weight, fast.embeddings.weight)
     embeddings = sum(table.numel() for table in tables)
     rope = text.max_seq_len * text.head_dim + audio.num_codebooks * audio.head_dim
+    wide, fast_wide = formats.matrix_bytes, formats.fast_matrix_bytes
     return {
-        "slow_weights": _module_bytes(slow, formats),
-        "fast_weights": _module_bytes(fast, formats),
+        "slow_weights": _module_bytes(slow, wide, size),
+        "fast_weights": _module_bytes(fast, wide if fast_wide is None else fast_wide, size),
         "embeddings": embeddings * size,
         "head": round((audio.vocab_size + 1) * text.dim * formats.matrix_bytes),
         "tables": rope * FLOAT_BYTES,
     }
 
 
-def _module_bytes(module: nn.Module, formats: NumberFormats) -> int:
+def _module_bytes(module: nn.Module, matrix_bytes: float, other_bytes: int) -> int:
     """Return the bytes of a transformer's weights without its embedding tables."""
     matrices = sum(m.weight.numel() for m in module.modules() if isinstance(m, nn.Linear))
     named = module.named_parameters()
     others = sum(weight.numel() for name, weight in named if "embeddings" not in name) - matrices
-    return round(matrices * formats.matrix_bytes) + others * formats.model.itemsize
+    return round(matrices * matrix_bytes) + others * other_bytes
 
 
 def _position_bytes(config: TransformerConfig, dtype: torch.dtype) -> int:
@@ -213,13 +222,14 @@ def _position_bytes(config: TransformerConfig, dtype: torch.dtype) -> int:
     return 2 * config.n_layer * config.n_local_heads * config.head_dim * dtype.itemsize
 
 
-def _codec_frame_work(codec: CodecConfig) -> int:
+def _codec_frame_work(codec: CodecConfig, formats: NumberFormats) -> int:
     channels, samples, widest = codec.decoder_dim, math.prod(codec.upsample_factors), 0
     for rate in codec.decoder_rates:
         channels, samples = channels // 2, samples * rate
         padded = -(-channels // CHANNEL_STEP) * CHANNEL_STEP
         widest = max(widest, padded * samples)
-    return round(DECODER_COPIES * widest * FLOAT_BYTES)
+    copies = OWN_COPIES if formats.has_own_waves else DECODER_COPIES
+    return round(copies * widest * FLOAT_BYTES)
 
 
 def held_bytes(*roots: object) -> int:

@@ -13,7 +13,7 @@ import json
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -49,21 +49,23 @@ def load_dual_ar(
     device: torch.device | str = "cpu",
     dtype: torch.dtype,
     form: LinearForm = LinearForm.PLAIN,
+    fast_form: LinearForm | None = None,
     tokenizer: Tokenizer | None = None,
 ) -> tuple[DualAR, Tokenizer]:
     """Load a checkpoint directory's language model and tokenizer.
 
     Args:
         dtype: what every weight is cast to; float32, bfloat16 or float16.
-        form: how the matrices are held.
+        form: how the matrices are held; `fast_form` those of the fast AR, None means the same.
         tokenizer: one that was read already; None reads the directory's.
 
     Raises:
         CheckpointError: a file is missing or unreadable, or a key is missing, unknown or of
             another shape; the sentence names it.
     """
-    model, tokenizer = _fill_model(checkpoint_dir, torch.device(device), dtype, form, tokenizer)
-    model.finalize(form)
+    forms = {"slow": form, "fast": fast_form or form}
+    model, tokenizer = _fill_model(checkpoint_dir, torch.device(device), dtype, forms, tokenizer)
+    model.finalize(form, fast_form)
     trim_heap()
     return model, tokenizer
 
@@ -85,14 +87,14 @@ def _fill_model(
     checkpoint_dir: Path,
     device: torch.device,
     dtype: torch.dtype,
-    form: LinearForm | None = None,
+    forms: Mapping[str, LinearForm] | None = None,
     tokenizer: Tokenizer | None = None,
 ) -> tuple[DualAR, Tokenizer]:
     config = load_config(checkpoint_dir)
     tokenizer = tokenizer or Tokenizer.from_checkpoint(checkpoint_dir)
     with torch.device("meta"):
         model = DualAR(config, tokenizer.special)
-    assigner = _Assigner(model, dtype, form)
+    assigner = _Assigner(model, dtype, forms)
     for path in find_weight_files(checkpoint_dir):
         for name, tensor in _read_file(path, device):
             assigner.take(name, tensor)
@@ -197,9 +199,14 @@ def _disk_name(name: str) -> str:
 class _Assigner:
     """Put tensors into a model's meta parameters and keep account of what is still missing."""
 
-    def __init__(self, model: nn.Module, dtype: torch.dtype, form: LinearForm | None) -> None:
-        """Expect a model's weights; a layer that is whole is finalized, unless `form` is None."""
-        self._model, self._dtype, self._form = model, dtype, form
+    def __init__(
+        self, model: nn.Module, dtype: torch.dtype, forms: Mapping[str, LinearForm] | None
+    ) -> None:
+        """Expect a model's weights; a layer that is whole is finalized, unless `forms` is None.
+
+        `forms` are by transformer, slow and fast.
+        """
+        self._model, self._dtype, self._forms = model, dtype, forms
         self._expected = {_name_of(path): path for path, _ in model.named_parameters()}
         self._missing = set(self._expected)
         self._left = Counter(filter(None, map(_block_of, self._expected.values())))
@@ -257,8 +264,8 @@ class _Assigner:
             return
         self._left[block_path] -= 1
         block = self._model.get_submodule(block_path)
-        if not self._left[block_path] and self._form is not None and isinstance(block, Block):
-            block.finalize(self._form)  # this was its last weight
+        if not self._left[block_path] and self._forms is not None and isinstance(block, Block):
+            block.finalize(self._forms[path.partition(".")[0]])  # this was its last weight
             trim_heap()
 
 

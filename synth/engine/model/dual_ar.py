@@ -27,7 +27,7 @@ from synth.engine.model.layers import (
     step_attention,
     step_mask,
 )
-from synth.engine.model.linear import Linear, LinearForm, make_linear
+from synth.engine.model.linear import Linear, LinearForm, ScaledLinear, make_linear
 from synth.engine.model.sampling import SLOW_DRAWS
 
 if TYPE_CHECKING:
@@ -344,7 +344,8 @@ class DualAR(nn.Module):
                 f"{config.text_config.vocab_size}; the two files belong to different models. "
                 "Download the checkpoint again."
             )
-        self.config, self.special, self.form = config, special, LinearForm.PLAIN
+        self.config, self.special = config, special
+        self.form = self.fast_form = LinearForm.PLAIN
         self.slow, self.fast = SlowAR(config), FastAR(config)
         self.has_kernels = False
         self.native: NativeFrames | None = None
@@ -364,21 +365,29 @@ class DualAR(nn.Module):
 
     @property
     def weight_format(self) -> str:
-        """Return what the matrices are kept in: float32, bfloat16 or int8."""
-        return "int8" if self.form.is_int8 else str(self.dtype).removeprefix("torch.")
+        """Return what the matrices are kept in: float32, bfloat16, float16, int8 or int8-slow."""
+        if self.form.is_int8:
+            return "int8" if self.fast_form.is_int8 else "int8-slow"
+        return str(self.dtype).removeprefix("torch.")
 
     @property
     def has_own_frames(self) -> bool:
         """Return whether our own kernels compute decode steps: Triton's, or compiled code's."""
         return self.has_kernels or self.native is not None
 
-    def finalize(self, form: LinearForm = LinearForm.PLAIN) -> None:
-        """Prepare assigned weights for use, the matrices in `form`; call once."""
-        self.form = form
+    def finalize(
+        self, form: LinearForm = LinearForm.PLAIN, fast_form: LinearForm | None = None
+    ) -> None:
+        """Prepare assigned weights for use, the matrices in `form`; call once.
+
+        Args:
+            fast_form: of the fast AR's matrices; None means `form`.
+        """
+        self.form, self.fast_form = form, fast_form or form
         self.requires_grad_(False)
         self.eval()
         self.slow.finalize(self.special, form)
-        self.fast.finalize(form)
+        self.fast.finalize(self.fast_form)
         if form.is_native:
             self.native = importlib.import_module(NATIVE).NativeFrames(self)
 
@@ -393,4 +402,8 @@ class DualAR(nn.Module):
             raise CheckpointError(
                 "There are no kernels for this model's layers; set TTS_ENGINE_WITHOUT=kernels."
             )
+        for module in self.modules():
+            for linear in vars(module).values():
+                if isinstance(linear, ScaledLinear):
+                    linear.multiply = frame.multiply
         self.has_kernels = True

@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Callable
 from ctypes import c_void_p
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -34,6 +35,7 @@ _ENDS = (-1.0, 1.0)
 _TINY = 1e-30  # the range of a vector, or of an output, of zeros
 _GROUPS = {FLOAT32: 1, BFLOAT16: 2, INT8: 4}  # numbers of one output that lie side by side
 _STEP = 4  # columns are filled up to a multiple of it
+_ROWS_AT_ONCE = 1024  # of a matrix while it is rounded
 
 
 class LinearForm(enum.StrEnum):
@@ -42,12 +44,13 @@ class LinearForm(enum.StrEnum):
     PLAIN = "plain"  # F.linear over the weight as it was loaded
     PACKED = "packed"  # oneDNN's own layout, in the weight's dtype
     INT8 = "int8"  # 8 bits, with one scale per output row and one per input vector
+    INT8_ROWS = "int8-rows"  # 8 bits and one scale per output row; inputs keep their numbers
     NATIVE = "native"  # our own layout, in the weight's dtype, for compiled frames
     NATIVE_INT8 = "native-int8"  # the same in 8 bits
 
     @property
     def is_int8(self) -> bool:
-        return self in (LinearForm.INT8, LinearForm.NATIVE_INT8)
+        return self in (LinearForm.INT8, LinearForm.INT8_ROWS, LinearForm.NATIVE_INT8)
 
     @property
     def is_native(self) -> bool:
@@ -62,6 +65,8 @@ def make_linear(weight: Tensor, bias: Tensor | None, form: LinearForm) -> Linear
         return PackedLinear(weight, bias)
     if form is LinearForm.INT8:
         return Int8Linear(weight, bias)
+    if form is LinearForm.INT8_ROWS:
+        return ScaledLinear(weight, bias)
     return PlainLinear(weight, bias)
 
 
@@ -73,6 +78,58 @@ class PlainLinear:
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScaledRows:
+    """Hold a matrix in 8 bits: `numbers` int8 [out, in] and what each row is multiplied by.
+
+    `scale` is float32 [out]; the largest number of each row is 127 or -127.
+    """
+
+    numbers: Tensor
+    scale: Tensor
+
+    @classmethod
+    def of(cls, weight: Tensor) -> ScaledRows:
+        """Return a matrix [out, in] with each row rounded to 8 bits, some rows at a time."""
+        scale = weight.new_empty(weight.shape[0], dtype=torch.float32)
+        numbers = weight.new_empty(weight.shape, dtype=torch.int8)
+        for start in range(0, weight.shape[0], _ROWS_AT_ONCE):
+            part = slice(start, start + _ROWS_AT_ONCE)
+            wide = weight[part].float()
+            scale[part] = wide.abs().amax(1).clamp_(min=_TINY) / 127
+            numbers[part] = wide.div_(scale[part].unsqueeze(1)).round_()
+        return cls(numbers, scale)
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.numbers.shape
+
+    def is_contiguous(self) -> bool:
+        return self.numbers.is_contiguous()
+
+
+class ScaledLinear:
+    """Multiply with a matrix in 8 bits whose rows have a scale; inputs keep their numbers.
+
+    Sums are float32, are scaled, and with the bias are rounded to the input's dtype once.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.weight = ScaledRows.of(weight.detach())
+        self.bias = None if bias is None else bias.detach()
+        self.multiply: Callable[[Tensor, ScaledRows, Tensor | None], Tensor] = multiply_scaled
+
+    def __call__(self, x: Tensor) -> Tensor:
+        rows = x.reshape(-1, x.shape[-1])
+        return self.multiply(rows, self.weight, self.bias).view(*x.shape[:-1], -1)
+
+
+def multiply_scaled(x: Tensor, weight: ScaledRows, bias: Tensor | None) -> Tensor:
+    """Return x [B, in] @ weight.T, as `ScaledLinear` says, with PyTorch's own products."""
+    total = F.linear(x.float(), weight.numbers.float()).mul_(weight.scale)
+    return (total if bias is None else total.add_(bias.float())).to(x.dtype)
 
 
 class PackedLinear:

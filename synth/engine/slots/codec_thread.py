@@ -112,7 +112,7 @@ class CodecPasses:
         codes = [item.codes for item in group]
         self._take_over(group)
         if between is None and not self._is_strict:
-            waves = self._decoder.decode(codes, max_batch_frames=self._frames)
+            waves = self._decoder.decode(codes, max_batch_frames=self._frames, are_checked=True)
         else:
             waves = self._in_pieces(codes, between)
         on_host = zip(group, self._on_host(waves, group), strict=True)
@@ -155,7 +155,9 @@ class CodecPasses:
             if start and between is not None:
                 between()
             pieces = [matrix[:, start : start + PIECE_FRAMES] for matrix in codes]
-            decoded = decode_streams(streams, pieces, max_batch_frames=limit, graphs=graphs)
+            decoded = decode_streams(
+                streams, pieces, max_batch_frames=limit, graphs=graphs, are_checked=True
+            )
             for parts, wave in zip(waves, decoded, strict=True):
                 parts.append(wave)
         empty = torch.empty(0, device=self._decoder.device)
@@ -169,7 +171,13 @@ class CodecPasses:
             chunk.live.codec = stream
         marks = [stream.mark() for stream in streams]
         codes = [chunk.codes[:, chunk.start :] for chunk in chunks]
-        waves = decode_streams(streams, codes, max_batch_frames=self._frames, graphs=self.graphs)
+        waves = decode_streams(
+            streams,
+            codes,
+            max_batch_frames=self._frames,
+            graphs=self.graphs,
+            are_checked=True,
+        )
         try:
             return self._on_host(waves, chunks)
         except Exception:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from itertools import count
 
 import torch
 
 from synth.engine.codec.codec_file import open_codec
+from synth.engine.codec.config import CodecConfig
+from synth.engine.codec.fused import OPERANDS
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder, default_batch_frames
-from synth.engine.codec.load import half_dtype
+from synth.engine.codec.load import decoding_precision, half_dtype, wants_kernels
 from synth.engine.codec.streams import graph_bytes
 from synth.engine.device import DeviceMemory, find_memory
 from synth.engine.errors import SlotsDoNotFitError
 from synth.engine.loading.engine_config import (
+    MIN_POSITIONS,
     EngineConfig,
+    Numbers,
     choose_numbers,
     resolve_device,
+    slot_positions,
     wants_graphs,
 )
 from synth.engine.loading.loaded_models import LoadedModels
@@ -26,7 +34,7 @@ from synth.engine.loading.memory import (
     find_demand,
     gigabytes,
 )
-from synth.engine.model.config import load_config
+from synth.engine.model.config import LMConfig, load_config
 from synth.engine.model.kv_cache import cache_dtype
 
 # Slots that the engine takes by itself. On a CPU a frame of more than 16 streams takes as much
@@ -42,8 +50,11 @@ CPU_PASS_BYTES = 320 * 2**20  # about 64 frames of a full-size decoder
 MOST_CPU_FRAMES = 192
 CODEC_SHARE = 0.25  # of what weights and reserve leave
 PREFIX_SHARE = 0.10  # of the same; the codec's is of what is left after this
-INT8_BYTES = 1.3  # of a number in 8 bits, measured: scale and sum of its row, the layout's padding
-MIN_POSITIONS = 64  # fewer are no advice to give
+# Of a number in 8 bits, measured: scale and sum of its row, and on a CPU the layout's padding.
+INT8_BYTES = {"cpu": 1.3, "cuda": 1.005}
+_SMALLER = ("int8-slow", "int8")  # formats that are advised, the more exact one first
+
+_Find = Callable[..., tuple[MemoryPlan | None, int]]  # `_find_plan`, of one device
 
 
 def plan_engine(config: EngineConfig, models: LoadedModels | None = None) -> MemoryPlan:
@@ -79,18 +90,61 @@ def engine_demand(
     numbers = choose_numbers(
         config.dtype, device, lm, kernels=config.kernels, cache_dir=config.cache_dir
     )
+    demand_in = partial(_demand_in, config=config, device=device, lm=lm, codec=codec)
+    demand = demand_in(numbers)
+    if has_graphs:
+        graphs = graph_bytes(codec, _codec_dtypes(config, device)[1], demand.codec_frame_work)
+        demand = replace(demand, codec_graphs=graphs)
+    if numbers.form.is_int8:
+        return demand
+    smaller = {
+        name: replace(
+            demand_in(choose_numbers(name, device, lm, kernels="off")),
+            codec_graphs=demand.codec_graphs,
+        )
+        for name in _SMALLER
+        if device.type == "cuda" or name == "int8"
+    }
+    return replace(demand, smaller=smaller)
+
+
+def _demand_in(
+    numbers: Numbers,
+    *,
+    config: EngineConfig,
+    device: torch.device,
+    lm: LMConfig,
+    codec: CodecConfig,
+) -> Demand:
+    """Return what a model takes in these numbers, without what is recorded of the codec."""
+    encoder, decoder = _codec_dtypes(config, device)
+    eight, floats = INT8_BYTES[device.type], numbers.dtype.itemsize
+    fast = numbers.form if numbers.fast_form is None else numbers.fast_form
     formats = NumberFormats(
         model=numbers.dtype,
         cache=cache_dtype(device, numbers.dtype),
-        encoder=half_dtype(CodecEncoder, config.codec_encode_dtype, device),
-        decoder=half_dtype(CodecDecoder, config.codec_decode_dtype, device),
-        matrix_bytes=INT8_BYTES if numbers.form.is_int8 else numbers.dtype.itemsize,
+        encoder=encoder,
+        decoder=decoder,
+        matrix_bytes=eight if numbers.form.is_int8 else floats,
+        fast_matrix_bytes=eight if fast.is_int8 else floats,
+        has_own_waves=_has_own_waves(config, device),
     )
-    demand = find_demand(lm, codec, formats, max_positions=config.max_positions)
-    if not has_graphs:
-        return demand
-    graphs = graph_bytes(codec, formats.decoder, demand.codec_frame_work)
-    return replace(demand, codec_graphs=graphs)
+    positions = slot_positions(config.max_positions, device)
+    return find_demand(lm, codec, formats, max_positions=positions)
+
+
+def _codec_dtypes(config: EngineConfig, device: torch.device) -> tuple[torch.dtype, torch.dtype]:
+    """Return the dtypes of the codec's encoding and decoding half."""
+    return (
+        half_dtype(CodecEncoder, config.codec_encode_dtype, device),
+        half_dtype(CodecDecoder, decoding_precision(config.codec_decode_dtype, device), device),
+    )
+
+
+def _has_own_waves(config: EngineConfig, device: torch.device) -> bool:
+    """Say whether one kernel does the decoder's convolutions."""
+    precision = decoding_precision(config.codec_decode_dtype, device)
+    return precision in OPERANDS and wants_kernels(config.kernels, device)
 
 
 def plan_slots(
@@ -112,7 +166,26 @@ def plan_slots(
         SlotsDoNotFitError: the slots asked for do not fit, or not even one; the text has the
             numbers and what to set.
     """
-    reserve = max(int(memory.free * RESERVE_SHARE[device_type]), MIN_RESERVE)
+    find = partial(
+        _find_plan, device_type=device_type, most=most, prefix_cache_bytes=prefix_cache_bytes
+    )
+    plan, left = find(demand, memory, asked=asked)
+    if plan is None:
+        raise SlotsDoNotFitError(_refusal(demand, memory, left, asked, device_type, find))
+    return plan
+
+
+def _find_plan(
+    demand: Demand,
+    memory: DeviceMemory,
+    *,
+    device_type: str,
+    asked: int = 0,
+    most: int | None,
+    prefix_cache_bytes: int,
+) -> tuple[MemoryPlan | None, int]:
+    """Return the plan, None where nothing fits, and the bytes that were left for slots."""
+    reserve = _reserve(memory, device_type)
     shared = demand.prompt_work + demand.codec_graphs
     room = memory.free - reserve - demand.weight_bytes - shared
     prefix_cache_bytes = min(prefix_cache_bytes, max(int(PREFIX_SHARE * room), 0))
@@ -128,7 +201,7 @@ def plan_slots(
     left = room - work
     fitting = max(left, 0) // demand.slot_bytes
     if fitting < max(asked, 1):
-        raise SlotsDoNotFitError(_refusal(demand, memory, left, reserve, asked))
+        return None, left
     slots = asked or min(fitting, MAX_AUTO_SLOTS[device_type] if most is None else most)
     parts = {
         **demand.weights,
@@ -139,11 +212,18 @@ def plan_slots(
         "prefix_cache": prefix_cache_bytes,
         "reserve": reserve,
     }
-    return MemoryPlan(slots, demand.max_positions, frames, parts)
+    return MemoryPlan(slots, demand.max_positions, frames, parts), left
 
 
-def _refusal(demand: Demand, memory: DeviceMemory, left: int, reserve: int, asked: int) -> str:
-    """Return the sentence about slots that do not fit into the `left` bytes."""
+def _reserve(memory: DeviceMemory, device_type: str) -> int:
+    return max(int(memory.free * RESERVE_SHARE[device_type]), MIN_RESERVE)
+
+
+def _refusal(
+    demand: Demand, memory: DeviceMemory, left: int, asked: int, device_type: str, find: _Find
+) -> str:
+    """Return the sentence about slots that do not fit into the `left` bytes, and what would."""
+    reserve = _reserve(memory, device_type)
     others = memory.free - left - demand.weight_bytes - reserve
     taken = (
         f"the weights need {gigabytes(demand.weight_bytes)}, working memory "
@@ -155,14 +235,31 @@ def _refusal(demand: Demand, memory: DeviceMemory, left: int, reserve: int, aske
     fewer, shorter = left // demand.slot_bytes, int(left / slots / per_position)
     if fewer < 1 and shorter < MIN_POSITIONS:
         return (
-            f"The model does not fit into the memory of {memory.source}: {taken}. Use a "
-            "device with more memory, or set TTS_DTYPE to a smaller number format."
+            f"The model does not fit into the memory of {memory.source}: {taken}. "
+            f"{_what_fits(demand, memory, asked, find)}"
         )
-    advice = [f"TTS_ENGINE_SLOTS to {fewer} or fewer"] if fewer else []
+    advice = [f"TTS_ENGINE_SLOTS to {fewer} or fewer"] if fewer >= 1 else []
     if shorter >= MIN_POSITIONS:
         advice.append(f"TTS_ENGINE_MAX_POSITIONS to {shorter} or fewer")
     return (
         f"{slots} slot{'s' if slots > 1 else ''} of {positions} positions need "
         f"{gigabytes(slots * demand.slot_bytes)}, but {memory.source} has only "
         f"{gigabytes(left)} left for them: {taken}. Set {', or '.join(advice)}."
+    )
+
+
+def _what_fits(demand: Demand, memory: DeviceMemory, asked: int, find: _Find) -> str:
+    """Return the advice for a model that does not fit; it was tried on the plan."""
+    formats = {"": demand, **demand.smaller}
+    for slots in dict.fromkeys((asked, 0)):
+        for name, smaller in demand.smaller.items():
+            if find(smaller, memory, asked=slots)[0] is not None:
+                more = "" if slots == asked else " and TTS_ENGINE_SLOTS=0"
+                return f"Set TTS_DTYPE={name}{more}, with which it fits."
+    name, smallest = min(formats.items(), key=lambda each: each[1].weight_bytes)
+    sizes = (replace(memory, free=size * 10**9) for size in count(1))
+    enough = next(size for size in sizes if find(smallest, size)[0] is not None)
+    how = f" with TTS_DTYPE={name}" if name else ""
+    return (
+        f"Use a device with {enough.free // 10**9} GB of free memory, which is enough for it{how}."
     )

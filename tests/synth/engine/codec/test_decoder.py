@@ -84,7 +84,7 @@ def test_frames_in_flight_keep_to_the_limit_also_of_a_cpu(
         golden_decoder.decode(codes)
     assert sorted((frames for _, frames in limited), reverse=True) == [40, 34, 10, 9]
     assert [frames for _, frames in passes] == [64, 36, 60]
-    assert default_batch_frames("cuda") == 2048
+    assert default_batch_frames("cuda") == 512
     with pytest.raises(ValueError, match="at least 1"):
         golden_decoder.decode(codes, max_batch_frames=0)
 

@@ -15,7 +15,10 @@ import pytest
 
 
 def round_like_a_device(patch: pytest.MonkeyPatch) -> None:
-    """Replace the interpreter's conversions between float32 and bfloat16 while a patch lasts."""
+    """Replace the interpreter's conversions between float32 and bfloat16 while a patch lasts.
+
+    Its products of bfloat16 too: as released they are those of the bits, taken as whole numbers.
+    """
     import triton.language as tl
     from triton.runtime import interpreter
 
@@ -30,7 +33,20 @@ def round_like_a_device(patch: pytest.MonkeyPatch) -> None:
             return np.ascontiguousarray(data).view(np.uint16).astype(np.uint32) << 16
         return released(data, source, target, mode)  # type: ignore[no-any-return]  # untyped
 
+    def product(self: Any, a: Any, b: Any, total: Any, *more: Any) -> Any:
+        wide = [
+            interpreter.TensorHandle(
+                convert(each.data, tl.bfloat16, tl.float32, None).view(np.float32), tl.float32
+            )
+            if each.dtype.scalar is tl.bfloat16
+            else each
+            for each in (a, b)
+        ]
+        return multiply(self, *wide, total, *more)
+
+    multiply = interpreter.InterpreterBuilder.create_dot
     patch.setattr(interpreter, "_convert_float", convert)
+    patch.setattr(interpreter.InterpreterBuilder, "create_dot", product)
 
 
 def to_bfloat16(bits: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint16]:

@@ -15,7 +15,8 @@ import torch
 import synth.engine.kernels as launch
 from lab.bench.shapes import preset
 from synth.engine.kernels import why_unavailable
-from synth.engine.loading.engine_config import choose_numbers
+from synth.engine.loading import engine_config
+from synth.engine.loading.engine_config import Card, choose_numbers
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,8 @@ def test_a_device_has_kernels_or_the_reason_is_said(
 def pretend_cuda(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int] = (9, 0)) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    card = Card("NVIDIA H200", capability, 140 * 2**30)
+    monkeypatch.setattr(engine_config, "find_card", lambda device: card)
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ from synth.engine.kernels.rowwise import (
 )
 from synth.engine.model import layers
 from synth.engine.model.layers import FeedForward
-from synth.engine.model.linear import LinearForm, PlainLinear
+from synth.engine.model.linear import LinearForm, PlainLinear, ScaledRows
 from tests.synth.engine.kernels.closeness import DTYPES, assert_close, draw, sweep
 from tests.synth.engine.kernels.interpreter import to_bfloat16
 
@@ -66,6 +66,37 @@ def test_product_and_what_is_around_it_are_those_of_the_torch_form(
     }
     expected = gemv_torch(x, weight, eps=EPS, gated=gated, **given)
     assert_close(gemv(x, weight, eps=EPS, gated=gated, **given), expected)
+
+
+SCALED_SIZES = [(1, 100, 7), (2, 600, 9), (3, 300, 50), (20, 150, 40), (70, 96, 40), (130, 64, 9)]
+
+
+@pytest.mark.parametrize(("sizes", "extras", "dtype"), sweep(SCALED_SIZES, EXTRAS, DTYPES))
+def test_product_of_a_matrix_in_8_bits_is_that_of_the_torch_form(
+    generator: torch.Generator, sizes: tuple[int, int, int], extras: str, dtype: torch.dtype
+) -> None:
+    rows, num_in, num_out = sizes
+    gated = "gated" in extras
+    x = draw(generator, rows, num_in, dtype=dtype)
+    height = num_out * (2 if gated else 1)
+    weight = ScaledRows.of(draw(generator, height, num_in, dtype=dtype, scale=num_in**-0.5))
+    shapes = {"norm": (num_in,), "bias": (num_out,), "residual": (rows, num_out)}
+    given = {
+        name: draw(generator, *shape, dtype=dtype)
+        for name, shape in shapes.items()
+        if name in extras
+    }
+    expected = gemv_torch(x, weight, eps=EPS, gated=gated, **given)
+    assert_close(gemv(x, weight, eps=EPS, gated=gated, **given), expected)
+
+
+@pytest.mark.parametrize("rows", [5, 20])
+def test_parts_of_a_matrix_in_8_bits_are_scaled(generator: torch.Generator, rows: int) -> None:
+    x = draw(generator, rows, 700, dtype=torch.bfloat16)
+    weight = ScaledRows.of(draw(generator, 40, 700, dtype=torch.float32))
+    parts = gemv_parts(x, weight)
+    assert parts.shape[0] > 1
+    torch.testing.assert_close(parts, gemv_parts_torch(x, weight), rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 16])

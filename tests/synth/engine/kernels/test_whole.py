@@ -24,8 +24,11 @@ from synth.engine.codec.config import TransformerConfig
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.load import use_kernels, uses_kernels
 from synth.engine.errors import CheckpointError
+from synth.engine.loading.weights import load_dual_ar
 from synth.engine.model.decode import decode_step
 from synth.engine.model.decode_state import FAILED, RUNNING, DecodeState
+from synth.engine.model.dual_ar import DualAR
+from synth.engine.model.linear import LinearForm, ScaledLinear, multiply_scaled
 from synth.engine.model.prefill import SlotStart, start_slots
 from tests.synth.engine.codec.conftest import decode_rounds, make_config, random_codes
 
@@ -35,14 +38,18 @@ CHANGED = ("columns", "history", "window", "position", "frame", "active", "statu
 
 @pytest.fixture
 def state(loaded: Loaded, golden: GoldenFolder) -> DecodeState:
+    return state_of(loaded.model, golden)
+
+
+def state_of(model: DualAR, golden: GoldenFolder) -> DecodeState:
     """Return three slots behind prompts of different lengths, with their first frames made."""
     arrays = golden.tensors("greedy")
-    state = DecodeState.allocate(loaded.model, num_slots=3, max_positions=256)
+    state = DecodeState.allocate(model, num_slots=3, max_positions=256)
     for slot, case in enumerate(("no_voice", "one_voice", "two_voices")):
         prompt = arrays[f"{case}.prompt"]
         sampling = Sampling(seed=slot, temperature=0.9, top_p=0.95, top_k=20, max_frames=20)
         state.assign(slot, sampling, prompt_positions=prompt.shape[1])
-        start_slots(loaded.model, state, [SlotStart(slot, prompt)])
+        start_slots(model, state, [SlotStart(slot, prompt)])
     return state
 
 
@@ -65,6 +72,33 @@ def test_frames_of_kernels_are_those_of_the_engine(loaded: Loaded, state: Decode
     torch.testing.assert_close(
         other.cache.keys[:, :, :, :live], state.cache.keys[:, :, :, :live], atol=1e-4, rtol=1e-4
     )
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("fast_form", [LinearForm.INT8_ROWS, LinearForm.PLAIN])
+def test_frames_in_8_bits_are_those_of_products_in_pytorch(
+    golden: GoldenFolder, fast_form: LinearForm
+) -> None:
+    model, _ = load_dual_ar(
+        golden.checkpoint, dtype=torch.float32, form=LinearForm.INT8_ROWS, fast_form=fast_form
+    )
+    assert model.weight_format == ("int8" if fast_form.is_int8 else "int8-slow")
+    state = state_of(model, golden)
+    other = copy.deepcopy(state)
+
+    expected = decode_step(model, state)
+    model.use_kernels()
+    found = decode_step(model, other)
+
+    for name in ("columns", "made", "is_speech", "first_draw", "second_draw"):
+        assert torch.equal(getattr(found, name), getattr(expected, name)), name
+    # Prompts go through the same kernels.
+    product = model.slow.blocks[0].attention.wqkv
+    assert isinstance(product, ScaledLinear)
+    x = torch.randn(2, 20, model.config.text_config.dim, generator=torch.Generator().manual_seed(3))
+    exact = multiply_scaled(x.flatten(0, 1), product.weight, None).view(2, 20, -1)
+    assert not torch.equal(product(x), exact)
+    torch.testing.assert_close(product(x), exact, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.thorough
@@ -105,7 +139,12 @@ CONFIG = make_config(
 )
 
 
-def pair(half_type: type[Half], device: torch.device, dtype: torch.dtype) -> tuple[Half, Half]:
+def pair(
+    half_type: type[Half],
+    device: torch.device,
+    dtype: torch.dtype,
+    operands: torch.dtype | None = None,
+) -> tuple[Half, Half]:
     generator = torch.Generator().manual_seed(5)
     plain = half_type(CONFIG).requires_grad_(False).eval()
     for name, weight in plain.named_parameters():
@@ -113,14 +152,21 @@ def pair(half_type: type[Half], device: torch.device, dtype: torch.dtype) -> tup
         weight.normal_(std=0.6 * fan_in**-0.5, generator=generator)
         weight.add_(1.0 if name.endswith(("alpha", "norm.weight")) else 0.0)
     plain = plain.to(device, dtype)
-    return plain, use_kernels(copy.deepcopy(plain))
+    return plain, use_kernels(copy.deepcopy(plain), operands)
 
 
-@pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-5), (torch.bfloat16, 0.03)])
+@pytest.mark.parametrize(
+    ("dtype", "operands", "close"),
+    [
+        (torch.float32, None, 1e-5),
+        (torch.float32, torch.float16, 1e-3),
+        (torch.bfloat16, torch.bfloat16, 0.03),
+    ],
+)
 def test_a_decoder_gives_the_same_audio(
-    device: torch.device, dtype: torch.dtype, close: float
+    device: torch.device, dtype: torch.dtype, operands: torch.dtype | None, close: float
 ) -> None:
-    plain, fused = pair(CodecDecoder, device, dtype)
+    plain, fused = pair(CodecDecoder, device, dtype, operands)
     codes = [random_codes(CONFIG, 9), random_codes(CONFIG, 4, 1)]
     found, expected = fused.decode(codes), plain.decode(codes)
     assert uses_kernels(fused) and not uses_kernels(plain)
@@ -141,13 +187,16 @@ def test_an_encoder_gives_the_same_latents(device: torch.device) -> None:
 
 
 @pytest.mark.thorough
-def test_chunks_of_streams_give_the_audio_of_the_whole(device: torch.device) -> None:
-    plain, fused = pair(CodecDecoder, device, torch.float32)
+@pytest.mark.parametrize(("operands", "close"), [(None, 1e-5), (torch.float16, 1e-3)])
+def test_chunks_of_streams_give_the_audio_of_the_whole(
+    device: torch.device, operands: torch.dtype | None, close: float
+) -> None:
+    plain, fused = pair(CodecDecoder, device, torch.float32, operands)
     codes = [random_codes(CONFIG, 20, seed) for seed in range(2)]
     found, _ = decode_rounds(fused, codes, [(1, 1), (2, 2), (8, 8), (9, 9)])
     for audio, matrix in zip(found, codes, strict=True):
         (whole,) = plain.decode([matrix])
-        torch.testing.assert_close(audio, whole, atol=1e-5, rtol=0)
+        torch.testing.assert_close(audio, whole, atol=close, rtol=0)
 
 
 def test_every_module_with_kernels_has_cases() -> None:
@@ -180,15 +229,19 @@ def as_tuple(tensors: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 PROJECT = Path(__file__).resolve().parents[4]
 _MOST_STACK = 32  # bytes, which a sine takes; more is registers that were spilled
+_MOST_SHARED = 99 * 1024  # bytes that a program may take on compute capability 8.6 and 8.9
 
 
 @pytest.mark.thorough
-def test_kernels_compile_at_the_full_models_shapes_without_spilling(tmp_path: Path) -> None:
+@pytest.mark.parametrize("capability", [80, 86, 89, 90])
+def test_kernels_compile_at_the_full_models_shapes_without_spilling(
+    tmp_path: Path, capability: int
+) -> None:
     environment = {key: os.environ[key] for key in os.environ if key != "TRITON_INTERPRET"}
     environment |= {"TRITON_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
 
     run = subprocess.run(
-        [sys.executable, "-m", "tests.synth.engine.kernels.compile_cases"],
+        [sys.executable, "-m", "tests.synth.engine.kernels.compile_cases", str(capability)],
         env=environment,
         cwd=PROJECT,
         capture_output=True,
@@ -200,3 +253,5 @@ def test_kernels_compile_at_the_full_models_shapes_without_spilling(tmp_path: Pa
     stacks = {line: int(line.split(" B stack")[0].split()[-1]) for line in run.stdout.splitlines()}
     assert len(stacks) > 10
     assert [line for line, stack in stacks.items() if stack > _MOST_STACK] == []
+    shared = {line: int(line.split(" B shared")[0].split()[-1]) for line in stacks}
+    assert [line for line, size in shared.items() if size > _MOST_SHARED] == []

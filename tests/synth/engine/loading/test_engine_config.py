@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,14 @@ from lab.golden.models import Loaded
 from synth.contract import EngineClass
 from synth.engine.errors import InvalidSpecError
 from synth.engine.loading import engine_config, loaded_models
-from synth.engine.loading.engine_config import choose_numbers, wants_graphs
+from synth.engine.loading.engine_config import (
+    Card,
+    Numbers,
+    choose_numbers,
+    resolve_device,
+    slot_positions,
+    wants_graphs,
+)
 from synth.engine.loading.loaded_models import engine_class
 from synth.engine.model.config import matrix_parameters
 from synth.engine.model.linear import LinearForm
@@ -77,12 +85,86 @@ def test_matrices_are_laid_out_for_compiled_frames_where_there_are_any(
     assert numbers.frames.endswith("there is no C compiler; install gcc")
 
 
-def test_a_device_has_no_other_formats_than_its_own() -> None:
-    numbers = choose_numbers("auto", CUDA, LARGE)
-    assert (numbers.dtype, numbers.form) == (torch.bfloat16, LinearForm.PLAIN)
-    for name, where, words in (("int8", CUDA, "only on a CPU"), ("float64", CPU, "float64")):
-        with pytest.raises(InvalidSpecError, match=words):
-            choose_numbers(name, where, LARGE)
+S2_PRO = preset("full").config
+H200 = Card("NVIDIA H200", (9, 0), 140 * 2**30)
+T4 = Card("Tesla T4", (7, 5), 15 * 2**30)
+SMALL = Card("NVIDIA GeForce RTX 3060", (8, 6), 12 * 2**30)
+
+
+def on_card(name: str, card: Card, monkeypatch: pytest.MonkeyPatch) -> Numbers:
+    monkeypatch.setattr(engine_config, "find_card", lambda device: card)
+    return choose_numbers(name, CUDA, S2_PRO, kernels="off")
+
+
+@pytest.mark.parametrize(
+    ("name", "card", "dtype", "form", "fast_form", "reason"),
+    [
+        ("auto", H200, torch.bfloat16, LinearForm.PLAIN, None, "multiplies bfloat16"),
+        ("auto", T4, torch.float16, LinearForm.PLAIN, None, "does not multiply bfloat16"),
+        ("auto", SMALL, torch.bfloat16, LinearForm.INT8_ROWS, None, "too much for 12.9 GB"),
+        ("int8", T4, torch.float16, LinearForm.INT8_ROWS, None, "TTS_DTYPE=int8"),
+        ("int8-slow", H200, torch.bfloat16, LinearForm.INT8_ROWS, LinearForm.PLAIN, "int8-slow"),
+        ("float16", H200, torch.float16, LinearForm.PLAIN, None, "TTS_DTYPE=float16"),
+        ("float32", H200, torch.float32, LinearForm.PLAIN, None, "TTS_DTYPE=float32"),
+    ],
+)
+def test_card_and_setting_decide_the_numbers(
+    name: str,
+    card: Card,
+    dtype: torch.dtype,
+    form: LinearForm,
+    fast_form: LinearForm | None,
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    numbers = on_card(name, card, monkeypatch)
+    assert (numbers.dtype, numbers.form, numbers.fast_form) == (dtype, form, fast_form)
+    assert reason in numbers.reason
+    assert name in ("auto", numbers.name)
+
+
+def test_formats_that_are_not_to_be_had_are_refused_with_some_that_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(InvalidSpecError, match=r"Tesla T4, .* 7\.5; set .* auto or float16") as no:
+        on_card("bfloat16", T4, monkeypatch)
+    assert all(on_card(name, T4, monkeypatch) for name in words_behind("to", no, " or "))
+    for name in ("float16", "int8-slow"):
+        with pytest.raises(InvalidSpecError, match=f"{name} works only on CUDA") as refused:
+            choose_numbers(name, CPU, LARGE)
+        advised = words_behind("to", refused, ", | or ")
+        assert len(advised) == 4
+        assert all(choose_numbers(each, CPU, LARGE, kernels="off") for each in advised)
+    with pytest.raises(InvalidSpecError, match="float64"):
+        choose_numbers("float64", CPU, LARGE)
+
+
+def words_behind(word: str, refused: pytest.ExceptionInfo[InvalidSpecError], cut: str) -> list[str]:
+    """Return the values that a refusal advises, which stand behind the last such word."""
+    return re.split(cut, str(refused.value).rsplit(f" {word} ", 1)[1].rstrip("."))
+
+
+@pytest.mark.parametrize(("name", "words"), [("mps", "Apple"), ("cuda:0", "ROCm 7.1")])
+def test_devices_of_others_are_refused_in_a_sentence_whose_advice_works(
+    name: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.version, "hip", "7.1" if name == "cuda:0" else None)
+    with pytest.raises(InvalidSpecError, match=words) as refused:
+        resolve_device(name)
+    advised = re.search(r"set TTS_DEVICE=(\w+)", str(refused.value))
+    assert advised is not None and resolve_device(advised[1]) == CPU
+
+
+@pytest.mark.parametrize(("card", "positions"), [(H200, 4096), (T4, 2048), (SMALL, 2048)])
+def test_slots_of_small_cards_have_fewer_positions_unless_they_are_asked_for(
+    card: Card, positions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_config, "find_card", lambda device: card)
+    assert (slot_positions(0, CUDA), slot_positions(0, CPU)) == (positions, 4096)
+    assert slot_positions(3000, CUDA) == 3000
+    with pytest.raises(InvalidSpecError, match="to 64 or more, or to 0"):
+        slot_positions(63, CUDA)
+    assert slot_positions(64, CUDA) == 64
 
 
 def test_the_matrices_are_counted_as_the_model_has_them(loaded: Loaded) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import torch
 
 from lab.bench.shapes import preset
 from synth.engine import Engine, EngineConfig
+from synth.engine.codec.streams import graph_bytes
 from synth.engine.device import DeviceMemory
 from synth.engine.errors import SlotsDoNotFitError
+from synth.engine.loading.engine_config import FEWER_POSITIONS
 from synth.engine.loading.loaded_models import load_transformers
 from synth.engine.loading.memory import (
     SLOT_PARTS,
@@ -23,11 +26,16 @@ from synth.engine.loading.memory import (
     gigabytes,
     held_bytes,
 )
-from synth.engine.slots.sizing import MIN_CODEC_FRAMES, plan_slots
+from synth.engine.slots.sizing import INT8_BYTES, MIN_CODEC_FRAMES, plan_slots
 from tests.synth.engine.engine_runs import TINY
 from tests.synth.engine.random_checkpoint import write_checkpoint
 
 GPU = NumberFormats(torch.bfloat16, torch.bfloat16, torch.float32, torch.float32, 2)
+SERVED = replace(GPU, has_own_waves=True)
+EIGHT_BITS = {
+    "int8-slow": replace(GPU, matrix_bytes=INT8_BYTES["cuda"], fast_matrix_bytes=2),
+    "int8": replace(GPU, matrix_bytes=INT8_BYTES["cuda"]),
+}
 FLOATS = NumberFormats(torch.float32, torch.float32, torch.float32, torch.float32, 4)
 
 
@@ -60,6 +68,16 @@ def test_the_published_shape_takes_what_its_parameters_say() -> None:
     assert FULL.codec_frame_work == pytest.approx(5.3e6, rel=0.01)
     # More positions than the model has are not counted.
     assert demand("tiny", 10**6).max_positions == preset("tiny").config.text_config.max_seq_len
+
+
+def test_sixty_four_slots_of_the_published_shape_take_34_gb() -> None:
+    needed, codec = demand("full", 2048, SERVED), preset("full").codec
+    graphs = graph_bytes(codec, SERVED.decoder, needed.codec_frame_work)
+    needed = replace(needed, codec_graphs=graphs)
+    plan = plan_slots(needed, device(141), "cuda", asked=64, prefix_cache_bytes=10**9)
+    assert plan.codec_frames == 512
+    # The reserve is a share of the device, and not taken.
+    assert plan.total - plan.parts["reserve"] <= 34e9
 
 
 def test_a_plan_grows_by_one_slot_at_a_time_and_its_table_names_every_part() -> None:
@@ -111,6 +129,15 @@ def test_untied_and_wider_shapes_are_predicted(tmp_path: Path) -> None:
     assert held_bytes([base, base[10:20], {"again": base}], torch.zeros(5)) == 4020
 
 
+@pytest.mark.parametrize(("gigabyte", "slots"), [(12, 8), (16, 16)])
+def test_in_8_bits_the_published_shape_has_slots_on_small_cards(gigabyte: int, slots: int) -> None:
+    eight = demand("full", FEWER_POSITIONS, EIGHT_BITS["int8"])
+    matrices = FULL.weights["slow_weights"] + FULL.weights["fast_weights"]
+    assert eight.weights["slow_weights"] + eight.weights["fast_weights"] < 0.51 * matrices
+    own = DeviceMemory(int((gigabyte - 0.6) * 1e9), int(gigabyte * 1e9), "cuda:0")  # its context
+    assert plan_slots(eight, own, "cuda", prefix_cache_bytes=10**9).slots >= slots
+
+
 @pytest.mark.parametrize("gigabyte", [16, 24, 48, 80, 141])
 def test_what_is_planned_fits_and_one_slot_more_would_not(gigabyte: int) -> None:
     memory = device(gigabyte)
@@ -145,11 +172,20 @@ def test_slots_that_do_not_fit_are_refused_with_numbers_that_are_right() -> None
 
 
 def test_a_model_or_one_slot_that_does_not_fit_is_refused_also_when_the_engine_may_choose() -> None:
-    sentence = refusal(LONG, device(9), 0)
-    assert sentence.startswith(
-        "The model does not fit into the memory of cuda:0: the weights need 10.7 GB"
-    )
-    assert "TTS_ENGINE_SLOTS" not in sentence
+    smaller = {name: demand("full", 2048, each) for name, each in EIGHT_BITS.items()}
+    for gigabyte, name in ((10.5, "int8-slow"), (8.2, "int8")):
+        sentence = refusal(replace(FULL, smaller=smaller), device(gigabyte), 0)
+        assert sentence.startswith(
+            "The model does not fit into the memory of cuda:0: the weights need 10.7 GB"
+        )
+        assert sentence.endswith(f" Set TTS_DTYPE={name}, with which it fits.")
+        assert plan_slots(smaller[name], device(gigabyte), "cuda").slots >= 1
+
+    sentence = refusal(replace(FULL, smaller=smaller), device(6), 0)
+    found = re.search(r"Use a device with (\d+) GB .* enough for it with TTS_DTYPE=int8", sentence)
+    assert found is not None, sentence
+    assert plan_slots(smaller["int8"], device(int(found[1])), "cuda").slots >= 1
+    refusal(smaller["int8"], device(int(found[1]) - 1), 0)
 
     sentence = refusal(demand("full", 32_768), device(16), 0)
     found = re.search(r"Set TTS_ENGINE_MAX_POSITIONS to (\d+) or fewer", sentence)
@@ -159,7 +195,7 @@ def test_a_model_or_one_slot_that_does_not_fit_is_refused_also_when_the_engine_m
 
 def test_little_memory_makes_the_codec_take_less_at_once_before_slots_are_refused() -> None:
     roomy, tight = (plan_slots(LONG, device(size), "cuda") for size in (141, 16))
-    assert roomy.codec_frames == 2048
+    assert roomy.codec_frames == 512
     assert MIN_CODEC_FRAMES <= tight.codec_frames < 512
     container = DeviceMemory(700 * 2**20, 1024 * 2**20, "this container")
     assert plan_slots(SMALL, container, "cpu").slots >= 1
