@@ -18,7 +18,6 @@ from synth.engine.codec.halves import PIECE_FRAMES, CodecDecoder, CodecEncoder
 from synth.engine.model.config import LMConfig, TransformerConfig
 from synth.engine.model.dual_ar import FastAR, SlowAR
 from synth.engine.model.linear import Int8Linear
-from synth.engine.model.sampling import SLOW_DRAWS
 
 # What each part of a plan is, in the order of its table. The first ones are weights.
 WEIGHT_PARTS: Mapping[str, str] = {
@@ -34,7 +33,6 @@ SLOT_PARTS: Mapping[str, str] = {
     "keys_and_values": "keys and values of the slots",
     "frame_cache": "keys and values within a frame",
     "history": "codes of the slots",
-    "noise": "random numbers of the slots",
     "attention_work": "attention of one layer, all slots",
 }
 SHARED_PARTS: Mapping[str, str] = {
@@ -44,7 +42,7 @@ SHARED_PARTS: Mapping[str, str] = {
     "prefix_cache": "kept voice prefixes",
     "reserve": "reserve",
 }
-HELD_FOR_SLOTS = ("keys_and_values", "frame_cache", "history", "noise")
+HELD_FOR_SLOTS = ("keys_and_values", "frame_cache", "history")
 
 FLOAT_BYTES = 4
 # A codec half's peak, fitted to halves of 1/16, 1/4 and full width on a CPU: copies of its
@@ -171,12 +169,10 @@ def find_demand(
     }
     wide = FLOAT_BYTES * text.n_local_heads * text.head_dim  # keys or values of one position
     copied = 0 if formats.cache is torch.float32 else wide
-    draws = SLOW_DRAWS + audio.num_codebooks - 1
     slot = {
         "keys_and_values": positions * _position_bytes(text, formats.cache),
         "frame_cache": audio.num_codebooks * _position_bytes(audio, formats.cache),
         "history": (positions + 1) * (1 + audio.num_codebooks) * torch.int32.itemsize,
-        "noise": (positions + 1) * draws * 2 * torch.int64.itemsize,
         "attention_work": positions * (copied + 2 * FLOAT_BYTES * text.n_head),
     }
     # What the widest layer holds of one prompt that fills a slot.

@@ -16,7 +16,6 @@ from synth.engine.model.graphs import StepRunner
 from synth.engine.model.prefill import PrefixCache, SlotStart, start_slots
 from synth.engine.slots.requests import SlotRequest
 
-STATUS_EVERY = {"cpu": 1, "cuda": 4}  # frames from one reading of the status to the next
 _COPIES_UNDER_WAY = 2
 
 

@@ -273,7 +273,8 @@ class CodecThread:
         device = self._decoder.device
         if capture is None and device.type != "cuda":
             return
-        with self._lane.entered():
+        # Replays keep the priority of this lane: who listens waits for them as for frames.
+        with DeviceLane(device, is_urgent=True).entered():
             graphs = StreamGraphs(self._decoder, schedule.distinct_sizes())
             graphs.record(capture or CudaCapture(device))
         self._passes.graphs = graphs

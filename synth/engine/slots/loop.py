@@ -20,7 +20,7 @@ from synth.engine.errors import (
 )
 from synth.engine.model.decode_state import ENDED, FAILED, FINISH_REASONS, RUNNING
 from synth.engine.model.prefill import MAX_PACK_POSITIONS
-from synth.engine.slots.batch import STATUS_EVERY, ReadStatus, SlotBatch, StatusReader
+from synth.engine.slots.batch import ReadStatus, SlotBatch, StatusReader
 from synth.engine.slots.codec_thread import CodecThread
 from synth.engine.slots.requests import (
     Deadlines,
@@ -60,9 +60,8 @@ class SlotLoop:
         self._note_work, self._device = note_work, device
         self._lane = DeviceLane(device, is_urgent=True)
         self._codec = codec
-        self._status, self._status_every = StatusReader(batch.state), STATUS_EVERY[device.type]
+        self._status = StatusReader(batch.state)
         self._unread: ReadStatus | None = None
-        self._status_read_at = 0
         self.frames_made = 0  # of all segments, since the start
         self._queue = RequestQueue(patience=PATIENCE_ROUNDS * batch.num_slots)
         self._deadlines = Deadlines()
@@ -267,13 +266,16 @@ class SlotLoop:
         at_once = not can_go_on or any(
             request.live is not None and not request.live.num_handed for request in running
         )
-        if at_once or self.batch.frames - self._status_read_at >= self._status_every:
-            self._read_status(running, at_once=at_once)
+        self._read_status(running, at_once=at_once)
 
     def _read_status(self, running: list[SlotRequest], *, at_once: bool) -> None:
-        """Begin a copy and read the one before, or both where there is nothing to wait for."""
+        """Begin a copy and read the one before, or both where there is nothing to wait for.
+
+        With one left unread the host is a frame ahead of the device and no more: a prompt that
+        comes now is behind that frame alone.
+        """
         copy, before = self._status.begin(running), self._unread
-        self._unread, self._status_read_at = copy, self.batch.frames
+        self._unread = copy
         if before is not None:
             self._follow(before)
         if at_once or not self._status.is_async:

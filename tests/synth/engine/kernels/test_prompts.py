@@ -53,11 +53,11 @@ def test_prompts_attend_to_their_own_slot_up_to_their_own_positions(
     weight = draw(generator, sum(heads), head_dim, dtype=dtype) if normed else None
     ours, theirs = both.clone(), both.clone()
 
-    found = prompt_attention(qkv, rope, *ours, positions, slots=slots, weight=weight, eps=1e-6)
-
-    expected = prompt_attention_torch(
-        qkv, rope, *theirs, positions, slots=slots, weight=weight, eps=1e-6
+    found, expected = (
+        attend(qkv, rope, both[0], both[1], positions, slots=slots, weight=weight, eps=1e-6)
+        for attend, both in ((prompt_attention, ours), (prompt_attention_torch, theirs))
     )
+
     there = positions >= 0
     assert_close(found[there], expected[there])
     assert bool(found.isfinite().all())

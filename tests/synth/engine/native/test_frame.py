@@ -50,7 +50,7 @@ def native_model(folder: Path, form: str) -> DualAR:
 
 
 def begun(model: DualAR, slots: int, *, longest: int = 60) -> DecodeState:
-    """Return running slots behind made-up prompts of different lengths."""
+    """Return running slots behind made-up prompts of different lengths and their first frames."""
     state = DecodeState.allocate(model, num_slots=slots, max_positions=256)
     size, special = model.fast.codebook_size, model.special
     for slot in range(slots):
@@ -63,6 +63,7 @@ def begun(model: DualAR, slots: int, *, longest: int = 60) -> DecodeState:
         values: dict[str, Any] = {"seed": slot, "max_frames": 40, **SAMPLINGS[slot % 5]}
         state.assign(slot, Sampling(**values), prompt_positions=shape[1])
         start_slots(model, state, [SlotStart(slot, prompt)])
+    decode_step(model, state)
     return state
 
 

@@ -323,8 +323,7 @@ def test_errors_of_memory_are_told_from_others(error: Exception, expected: bool)
 
 @pytest.fixture
 def late_engine(start: Start, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
-    """An engine that reads the status every four frames, one reading late, as on CUDA."""
-    monkeypatch.setattr("synth.engine.slots.loop.STATUS_EVERY", {"cpu": 4})
+    """An engine that reads the status when the next frame is begun, as on CUDA."""
     monkeypatch.setattr(StatusReader, "is_async", True)
     yield start(slots=4)
 
