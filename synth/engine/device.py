@@ -134,6 +134,41 @@ class HostCopy:
         return [np.array(view.numpy()) for view in views]
 
 
+class DeviceCopy:
+    """Copy tensors to a device through two pinned buffers, one of which is filled meanwhile.
+
+    A file that is mapped is read at the speed of its disk, as the device never waits for pages.
+    One thread at a time may use it.
+    """
+
+    def __init__(self, device: torch.device, *, buffer_bytes: int = 64 * 2**20) -> None:
+        on_cuda = device.type == "cuda"
+        self._device = device
+        self._buffers = [
+            torch.empty(buffer_bytes, dtype=torch.uint8, pin_memory=on_cuda) for _ in range(2)
+        ]
+        self._sent: list[torch.cuda.Event | None] = [None, None]
+        self._turn = 0
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        """Return a tensor of the host on the device, in memory of its own."""
+        source = tensor.contiguous().view(-1).view(torch.uint8)
+        target = torch.empty(source.shape, dtype=torch.uint8, device=self._device)
+        size = self._buffers[0].numel()
+        for start in range(0, source.numel(), size):
+            buffer, sent = self._buffers[self._turn], self._sent[self._turn]
+            if sent is not None:
+                sent.synchronize()  # what was in the buffer has left it
+            part = source[start : start + size]
+            filled = buffer[: part.numel()]
+            filled.copy_(part)
+            target[start : start + size].copy_(filled, non_blocking=True)
+            if target.is_cuda:
+                self._sent[self._turn] = new_event(torch.cuda.current_stream(self._device))
+            self._turn = 1 - self._turn
+        return target.view(tensor.dtype).view(tensor.shape)
+
+
 def give_back_memory(device: str) -> None:
     """Free what nobody refers to any more, and return to the system what can be returned."""
     gc.collect()  # an engine's parts refer to each other

@@ -29,7 +29,13 @@ from synth.engine.codec.resample import ResamplerChoice, chosen_resampler, resam
 from synth.engine.codec.torchaudio_import import import_torchaudio
 from synth.engine.device import DeviceMemory, find_memory
 from synth.engine.errors import EngineError, SlotsDoNotFitError
-from synth.engine.loading.engine_config import choose_numbers, resampler_choice, resolve_device
+from synth.engine.loading.engine_config import (
+    choose_numbers,
+    describe_device,
+    describe_graphs,
+    resampler_choice,
+    resolve_device,
+)
 from synth.engine.loading.memory import MemoryPlan, NumberFormats, find_demand, gigabytes
 from synth.engine.loading.weights import check_dual_ar
 from synth.engine.model.config import MODEL_TYPE, load_config, parse_config
@@ -65,8 +71,7 @@ def look_at_device() -> Finding:
     found = find_memory(device)
     memory = f"{gigabytes(found.free)} of {gigabytes(found.total)} free"
     if device.type == "cuda":
-        name = torch.cuda.get_device_properties(device).name
-        return ok(f"{device} {name}, {memory}")
+        return ok(f"{describe_device(device)}, {memory}")
     simd = torch.backends.cpu.get_cpu_capability()
     who = "OMP_NUM_THREADS" if os.environ.get("OMP_NUM_THREADS") else "torch's own choice"
     threads = f"{torch.get_num_threads()} threads ({who})"
@@ -75,21 +80,25 @@ def look_at_device() -> Finding:
 
 def look_at_numbers() -> Finding:
     try:
-        device = resolve_device(settings.DEVICE)
+        config = engine_config()
+        device = resolve_device(config.device)
         numbers = choose_numbers(
-            settings.DTYPE,
+            config.dtype,
             device,
-            load_config(settings.CHECKPOINT),
-            kernels=engine_config().kernels,
-            cache_dir=settings.DATA_DIR / "cache",
+            load_config(config.checkpoint),
+            kernels=config.kernels,
+            cache_dir=config.cache_dir,
         )
+        graphs = describe_graphs(config.graphs, device)
     except EngineError as error:
         return fail(str(error), "set TTS_DTYPE, TTS_DEVICE or TTS_CHECKPOINT")
     text = f"{numbers.name}, {numbers.form} matrices ({numbers.reason})"
-    text = f"{text}; frames: {numbers.frames}"
+    text = f"{text}; frames: {numbers.frames}, {graphs}"
     if "C compiler" in numbers.frames or "Python.h" in numbers.frames:
         wanted = "python3-dev" if "Python.h" in numbers.frames else "gcc libc6-dev"
         return warn(text, f"apt-get install {wanted}, then run ./tts doctor again")
+    if "PyTorch, slower" in numbers.frames:
+        return warn(text, "use a device and a driver that run Triton's kernels, or live with it")
     return ok(text)
 
 

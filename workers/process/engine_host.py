@@ -125,7 +125,12 @@ def load_engine() -> Engine:
 
 
 def engine_config() -> EngineConfig:
-    """Return how the settings describe the engine; this imports torch."""
+    """Return how the settings describe the engine; this imports torch.
+
+    Kernels that Triton compiles are kept in the data folder, unless TRITON_CACHE_DIR says where:
+    they take a minute of the first start, and no other one.
+    """
+    os.environ.setdefault("TRITON_CACHE_DIR", str(settings.DATA_DIR / "cache" / "triton"))
     from synth.engine import EngineConfig
 
     without = settings.ENGINE_WITHOUT

@@ -7,7 +7,9 @@ What each computes is specified in plain torch by `lab.gpu_check.torch_forms`.
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
+import math
 import os
 import shutil
 import subprocess
@@ -51,7 +53,26 @@ def why_unavailable(device: torch.device | None = None) -> str | None:
     if found < _MIN_CAPABILITY:
         version = ".".join(map(str, found))
         return f"Triton kernels need compute capability 8.0, but this device has {version}."
-    return why_nothing_compiles()
+    return why_nothing_compiles() or why_nothing_runs(device)
+
+
+@functools.cache
+def why_nothing_runs(device: torch.device) -> str | None:
+    """Return why a device does not run a small kernel as it should, as a sentence, or None.
+
+    What it compiles is kept in Triton's cache like all other kernels.
+    """
+    try:
+        rowwise = importlib.import_module(f"{__name__}.rowwise")  # here Triton itself is imported
+        with torch.cuda.device(device):
+            found = rowwise.swiglu(torch.ones(1, 2, device=device)).tolist()
+    except Exception as error:  # of Triton, of what it compiles with, or of the driver  # noqa: BLE001
+        text = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+        return f"Triton cannot run a kernel on {device} ({text})."
+    right = 1 / (1 + math.exp(-1))
+    if abs(found[0][0] - right) < 1e-5:
+        return None
+    return f"Triton's kernels compute wrong numbers on {device}; update its driver."
 
 
 @functools.cache

@@ -235,7 +235,8 @@ def _codes(
         logits = multiply(states[span - 1 :: span], *_matrix(fast.output))
         code = draw_codes(logits, draws, SLOW_DRAWS + codebook - 1, finite)
         codes.append(code)
-        x = fast.embeddings(code)
+        if codebook + 1 < fast.num_codebooks:
+            x = fast.embeddings(code)
     return codes
 
 

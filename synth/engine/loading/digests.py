@@ -17,7 +17,7 @@ CACHE_NAME = "digests.json"
 MAX_ENTRIES = 64  # in memory and in the file
 
 _memo: OrderedDict[str, str] = OrderedDict()
-_memo_lock = threading.Lock()
+_memo_lock, _file_lock = threading.Lock(), threading.Lock()
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
@@ -76,10 +76,11 @@ def remembered_digest(key: str, compute: Callable[[], str], cache_dir: Path | No
     if cache_dir is not None:
         cache_dir.mkdir(parents=True, exist_ok=True)
         path = cache_dir / CACHE_NAME
-        entries = list(_read_cache(path).items())[1 - MAX_ENTRIES :]
-        text = json.dumps(dict([*entries, (key, digest)]), indent=1)
-        # Two processes that write at once lose one entry, which is then computed again.
-        replace_file(path, lambda part: part.write_text(text, encoding="utf-8"))
+        with _file_lock:
+            entries = list(_read_cache(path).items())[1 - MAX_ENTRIES :]
+            text = json.dumps(dict([*entries, (key, digest)]), indent=1)
+            # Two processes that write at once lose one entry, which is then computed again.
+            replace_file(path, lambda part: part.write_text(text, encoding="utf-8"))
     return digest
 
 

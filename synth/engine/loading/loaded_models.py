@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -39,6 +41,7 @@ from synth.engine.native.library import find_processor, native_library
 from synth.engine.prompt import PROMPT_VERSION, Tokenizer
 
 logger = logging.getLogger(__name__)
+_DIGEST_THREADS = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,11 +89,14 @@ def load_models(config: EngineConfig) -> LoadedModels:
     precision = decoding_precision(config.codec_decode_dtype, device)
     half_dtype(CodecDecoder, precision, device)
     choice = resampler_choice(config.resampler)
-    dual_ar, tokenizer = load_transformers(config, device)
     folder, kernels, cache_dir = config.checkpoint, config.kernels, config.cache_dir
-    encoder = load_encoder(folder, device, config.codec_encode_dtype, kernels=kernels)
-    decoder = load_decoder(folder, device, precision, kernels=kernels)
-    _check_fit(dual_ar, encoder)
+    with ThreadPoolExecutor(1) as beside:
+        # Digests of many GB take as long as loading them does.
+        fingerprint = beside.submit(model_fingerprint, folder, PROMPT_VERSION, cache_dir=cache_dir)
+        dual_ar, tokenizer = load_transformers(config, device)
+        encoder = load_encoder(folder, device, config.codec_encode_dtype, kernels=kernels)
+        decoder = load_decoder(folder, device, precision, kernels=kernels)
+        _check_fit(dual_ar, encoder)
     opened = open_codec(folder)
     return LoadedModels(
         dual_ar=dual_ar,
@@ -101,7 +107,7 @@ def load_models(config: EngineConfig) -> LoadedModels:
         resampler=choice,
         # Asked for a pair of rates that need a filter, so that a missing one shows now.
         resampler_name=chosen_resampler(choice, 48_000, encoder.config.sample_rate),
-        model_fingerprint=model_fingerprint(folder, PROMPT_VERSION, cache_dir=cache_dir),
+        model_fingerprint=fingerprint.result(),
         codec_fingerprint=codec_fingerprint(opened, config.codec_encode_dtype, cache_dir=cache_dir),
         decoder_fingerprint=half_digest(opened, CodecDecoder, cache_dir=cache_dir),
     )
@@ -180,11 +186,14 @@ def model_fingerprint(
 ) -> str:
     """Return a digest of configuration, weights, tokenizer and the prompt's layout version.
 
-    With `cache_dir` a file that kept path, size and modification time is not read again. Raises
-    CheckpointError for a missing file.
+    Several files are read at once. With `cache_dir` a file that kept path, size and modification
+    time is not read again. Raises CheckpointError for a missing file.
     """
     names = ("config.json", "tokenizer.json")
     total = hashlib.sha256(f"{prompt_version}\n".encode())
-    for path in (*(checkpoint_dir / name for name in names), *find_weight_files(checkpoint_dir)):
-        total.update(f"{path.name} {file_digest(path, cache_dir=cache_dir)}\n".encode())
+    paths = (*(checkpoint_dir / name for name in names), *find_weight_files(checkpoint_dir))
+    with ThreadPoolExecutor(_DIGEST_THREADS) as pool:
+        digests = pool.map(partial(file_digest, cache_dir=cache_dir), paths)
+        for path, digest in zip(paths, digests, strict=True):
+            total.update(f"{path.name} {digest}\n".encode())
     return total.hexdigest()

@@ -20,7 +20,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from synth.engine.device import trim_heap
+from synth.engine.device import DeviceCopy, trim_heap
 from synth.engine.errors import CheckpointError
 from synth.engine.model.config import load_config
 from synth.engine.model.dual_ar import DualAR
@@ -142,8 +142,9 @@ def _read_file(path: Path, device: torch.device) -> Iterator[tuple[str, Tensor]]
         yield from _read_pickle(path, device)
         return
     is_meta = device.type == "meta"
+    copy = DeviceCopy(device) if device.type == "cuda" else None
     try:
-        with safe_open(path, framework="pt", device="cpu" if is_meta else str(device)) as file:
+        with safe_open(path, framework="pt", device="cpu") as file:
             for name in file.keys():  # noqa: SIM118 - the handle is no mapping
                 if is_meta:
                     header = file.get_slice(name)
@@ -151,6 +152,7 @@ def _read_file(path: Path, device: torch.device) -> Iterator[tuple[str, Tensor]]
                     tensor = torch.empty(header.get_shape(), dtype=kind, device=device)
                 else:
                     tensor = file.get_tensor(name)
+                    tensor = tensor if copy is None else copy(tensor)
                 yield _memory_name(name), tensor
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}.") from error

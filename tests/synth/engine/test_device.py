@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from synth.engine import device as heap
-from synth.engine.device import HostCopy, copy_to, find_memory, to_device
+from synth.engine.device import DeviceCopy, HostCopy, copy_to, find_memory, to_device
 
 CPU = torch.device("cpu")
 
@@ -197,3 +197,18 @@ def test_a_choice_that_was_made_for_the_process_holds(
     monkeypatch.delenv(name)
     heap.keep_heap()
     assert len(made) == 2
+
+
+@pytest.mark.parametrize("shape", [(), (7,), (5, 3), (0, 4), (64,)])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_copies_in_pieces_through_two_buffers_are_the_tensors(
+    shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    copy = DeviceCopy(CPU, buffer_bytes=16)
+    first = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+    found = copy(first)
+    again = copy(first.flip(0) if shape else first)  # the buffers are used again
+    assert torch.equal(found, first) and found.dtype is dtype
+    assert torch.equal(again, first.flip(0) if shape else first)
+    first.fill_(3)
+    assert not shape or not shape[0] or not torch.equal(found, first)

@@ -7,7 +7,10 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -44,6 +47,7 @@ def test_a_device_has_kernels_or_the_reason_is_said(
         importlib.util, "find_spec", lambda name: object() if is_installed else None
     )
     monkeypatch.setattr(launch, "why_nothing_compiles", lambda: None)
+    monkeypatch.setattr(launch, "why_nothing_runs", lambda device: None)
     pretend_cuda(monkeypatch, capability)
     monkeypatch.setenv("TRITON_INTERPRET", interpreted)
     found = why_unavailable(torch.device(kind))
@@ -64,6 +68,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.delenv("CC", raising=False)
     pretend_cuda(monkeypatch)
+    monkeypatch.setattr(launch, "why_nothing_runs", lambda device: None)
     launch.why_nothing_compiles.cache_clear()
     yield torch.device("cuda")
     launch.why_nothing_compiles.cache_clear()
@@ -99,6 +104,21 @@ def test_an_extension_is_compiled_as_triton_compiles_its_own(cuda: torch.device)
     include = Path(sysconfig.get_paths()["include"]) / "Python.h"
     found = why_unavailable(cuda)
     assert (found is None) is include.is_file(), found
+
+
+def test_kernel_that_does_not_run_or_computes_wrong_numbers_is_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rowwise = SimpleNamespace(swiglu=lambda x: x[:, :1])
+    monkeypatch.setattr(importlib, "import_module", lambda name: rowwise)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    where = torch.device("cpu")  # stands for a card
+    look = launch.why_nothing_runs.__wrapped__
+    assert "compute wrong numbers" in str(look(where))
+    rowwise.swiglu = lambda x: torch.nn.functional.silu(x[:, :1]) * x[:, 1:]
+    assert look(where) is None
+    rowwise.swiglu = Mock(side_effect=RuntimeError("PTX version 9.1 is too new\nmore"))
+    assert str(look(where)).endswith("(RuntimeError: PTX version 9.1 is too new).")
 
 
 def test_frames_on_cuda_are_said_with_why_they_are_slow(
