@@ -85,7 +85,7 @@ def test_clock_that_jumps_within_a_round_loses_no_living_claim(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     segment = make_segment(**claimed(hours=1, status="claimed"))
-    now, take_turn = leases.database_now, sweep.take_turn
+    now, take_turn = leases.database_now, turns.take_turn
 
     def jump_after(name: str, *, seconds: float) -> dt.timedelta | None:
         overdue = take_turn(name, seconds=seconds)
