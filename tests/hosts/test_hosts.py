@@ -48,7 +48,7 @@ HOSTS = ("operator", "web", "gpu1", "gpu2", "cpu", "redis", "postgres", "s3")
 WORKERS = {"gpu1": "gpu", "gpu2": "gpu", "cpu": "cpu"}
 TROUBLES = ("none", "worker", "broker", "database")
 STRICT = {"TTS_ENGINE_STRICT": "1", "TTS_CHECKPOINT": str(TINY), "TTS_DEVICE": "cpu"}
-LEASE = {"TTS_LEASE_SECONDS": "10"}  # what a fault does shows after one, whatever its length
+LEASE = {"TTS_LEASE_SECONDS": "5"}  # what a fault does shows after one, whatever its length
 BUCKET = "hosts"
 BOOK = epub(*(
     (title, "\n".join(f"Ox {10 * number + line}." for line in range(4)))
