@@ -66,11 +66,20 @@ def pytest_report_header() -> str:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse tests that share an id: in several processes only one of them would run."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuse tests that share an id: in several processes only one of them would run.
+
+    Several processes take files in this order: first those with the most long tests.
+    """
     ids = Counter(item.nodeid for item in items)
     if twice := sorted(name for name, count in ids.items() if count > 1):
         raise pytest.UsageError(f"several tests have the id {twice[0]}")
+    if hasattr(config, "workerinput"):
+        long = Counter(
+            item.path for item in items if any(map(item.get_closest_marker, LEFT_TO_ALL))
+        )
+        all_of = Counter(item.path for item in items)
+        items.sort(key=lambda item: (-long[item.path], -all_of[item.path], item.path))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

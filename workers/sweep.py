@@ -155,13 +155,15 @@ def sweep_if_due() -> bool:
     pause = max(settings.SWEEP_SECONDS, TEMPORARY_LEASES * settings.LEASE_SECONDS)
     if take_turn(TIDY, seconds=pause) is not None:
         tidy()
+    # Leases end by a moment before the turn: a clock that jumps after it makes none look lost.
+    now = leases.database_now()
     overdue = take_turn(SWEEP, seconds=settings.SWEEP_SECONDS)
     if overdue is None:
         return False
     # After a time without sweeps the database was away, for living workers too: they renew first.
     grace = settings.LEASE_SECONDS / 2  # two beats of a living worker
     if overdue < dt.timedelta(seconds=grace):
-        free_lost(leases.expired(leases.database_now()))
+        free_lost(leases.expired(now))
     else:
         postpone_turn(SWEEP, seconds=max(settings.SWEEP_SECONDS, grace))
     close_cancelled_jobs()

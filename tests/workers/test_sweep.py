@@ -81,6 +81,23 @@ def test_living_workers_may_renew_first_after_a_time_without_sweeps() -> None:
         SweepTurn.objects.update(next_at=leases.database_now())
 
 
+def test_clock_that_jumps_within_a_round_loses_no_living_claim(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    segment = make_segment(**claimed(hours=1, status="claimed"))
+    now, take_turn = leases.database_now, turns.take_turn
+
+    def jump_after(name: str, *, seconds: float) -> dt.timedelta | None:
+        overdue = take_turn(name, seconds=seconds)
+        if name == sweep.SWEEP:
+            monkeypatch.setattr(leases, "database_now", lambda: now() + AGO)
+        return overdue
+
+    monkeypatch.setattr(sweep, "take_turn", jump_after)
+    assert sweep.sweep_if_due()
+    assert refreshed(segment).status == "claimed"
+
+
 def test_expired_claims_are_freed_and_living_ones_are_not() -> None:
     lost = make_segment(**claimed(status="claimed"))
     held = make_segment(**claimed(hours=1, status="claimed"))

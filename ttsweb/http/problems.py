@@ -195,7 +195,7 @@ _CODES = {
     """,
     422: "idempotency_key_reused",
     429: "key_limit_chars key_limit_jobs key_limit_requests key_limit_stored_bytes "
-    "too_many_transcripts",
+    "sign_in_locked too_many_transcripts",
     500: "book_text_lost",
     503: "checkpoint_card_invalid database_unavailable secret_unreadable storage_unavailable",
 }

@@ -26,6 +26,7 @@ from synth.accounts import sign_in
 from synth.accounts.sign_in import Attempt, LockedOutError
 from synth.models import NoticeWish, SecondFactor
 from ttsweb.http.csp import ADMIN_POLICY, HEADER
+from ttsweb.http.problems import STATUSES, status_of
 from ttsweb.pages.requester import client_address
 
 _BACKEND = "django.contrib.auth.backends.ModelBackend"
@@ -94,7 +95,7 @@ class SignInView(LoginView):
     def form_invalid(self, form: Any) -> HttpResponse:
         page = super().form_invalid(form)
         if form.has_error("__all__", "sign_in_locked"):
-            page.status_code = 429
+            page.status_code = STATUSES["sign_in_locked"]
         return page
 
     def render_to_response(self, context: dict[str, Any], **kwargs: Any) -> HttpResponse:
@@ -120,7 +121,7 @@ class CodeView(View):
         try:
             attempt = Attempt(user.get_username(), "", is_code=True)
         except LockedOutError as error:
-            return self._page(request, str(error), status=429)
+            return self._page(request, str(error), status=status_of(error))
         request.is_audited = True  # type: ignore[attr-defined]  # for the audit log
         if not sign_in.take_code(user, request.POST.get("code", "")):
             return self._page(request, "This code is wrong or was used already.")
@@ -185,7 +186,7 @@ class AccountView(View):
         try:
             attempt = Attempt(request.user.get_username(), "", is_code=True)
         except LockedOutError as error:
-            return self._page(request, error=str(error), status=429)
+            return self._page(request, error=str(error), status=status_of(error))
         if not sign_in.take_code(request.user, request.POST.get("code", "")):
             return self._page(request, error="This code is wrong or was used already.")
         attempt.succeed()

@@ -54,7 +54,7 @@ def has_engine_work(process: WorkerProcess) -> bool:
 
 
 def _performed(process: WorkerProcess) -> list[Kind]:
-    has_engine = process.has_engine_role and process.host.is_ready
+    has_engine = process.has_engine_role and process.may_claim_for_engine
     return [
         kind
         for kind in WORKS

@@ -38,7 +38,8 @@ class Heartbeat:
         """Renew what is held and abandon what is no longer ours.
 
         A busy engine whose step counter stood still for a whole lease renews nothing that depends
-        on it: its leases run out and another worker takes over. If it hangs on, the process ends.
+        on it and gets nothing more: its leases run out and another worker takes over. If it hangs
+        on, the process ends.
         """
         stands_still = False
         if (engine := self.process.host.loaded) is not None:
@@ -47,7 +48,7 @@ class Heartbeat:
         self._still_beats = self._still_beats + 1 if stands_still else 0
         if self._still_beats >= HUNG_BEATS:
             end_process("the engine does not respond; a supervisor can start this worker again")
-        is_still = self._still_beats >= STILL_BEATS
+        self.process.is_engine_still = is_still = self._still_beats >= STILL_BEATS
         sentence = "The engine is busy but makes no progress." if is_still else ""
         if self.process.status.trouble("engine", sentence) and is_still:
             logger.error("engine makes no progress: beats=%d", self._still_beats)

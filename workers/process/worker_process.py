@@ -21,7 +21,7 @@ from django.db import connection
 
 from synth.models import RenderJob
 from ttsweb.log_format import log_context
-from ttsweb.work import CPU, ENCODE, RENDER, ROLES, Kind
+from ttsweb.work import CPU, RENDER, ROLES, Kind
 from workers.errors import SITE_AWAY
 from workers.process.engine_host import EngineHost
 from workers.process.held_claims import (
@@ -121,6 +121,7 @@ class WorkerProcess:
         self._awaited: set[str] = set()  # keys of takes that segments wait for, seen here
         self.is_isolating = False  # one suspect row runs, or waits to run, alone
         self.is_careful = False  # few segments are held, so that the end of one makes room
+        self.is_engine_still = False  # it makes no progress: what is claimed for it would be lost
         self.scratch: Path = settings.DATA_DIR / "tmp"
         is_coding = self.has_engine_role and site is None
         self.codes = CodesLookup() if is_coding else None
@@ -160,6 +161,10 @@ class WorkerProcess:
         return not self.stopping.is_set() and self.pause_is_over
 
     @property
+    def may_claim_for_engine(self) -> bool:
+        return self.may_claim and self.host.is_ready and not self.is_engine_still
+
+    @property
     def pause_is_over(self) -> bool:
         return time.monotonic() >= self._paused_until
 
@@ -176,7 +181,7 @@ class WorkerProcess:
 
         Exports that share a run share a token.
         """
-        if not self.may_claim or (kind.queue == ENCODE and not self.host.is_ready):
+        if not (self.may_claim_for_engine if kind.needs_engine else self.may_claim):
             return 0
         return max(0, _threads_of(kind) - len({claim.token for claim in self.held.of(kind)}))
 
@@ -208,7 +213,7 @@ class WorkerProcess:
 
         None while storing lags far behind the engine: what it rendered is held in memory.
         """
-        if not self.may_claim or not self.host.is_ready:
+        if not self.may_claim_for_engine:
             return Room(0, 0)
         held, engine = self.held.unrendered(), self.host.engine
         unstored = len(self.rendered) + len(self.rendered_first)

@@ -20,6 +20,8 @@ NEVER_OF_A_REQUEST = {
     "placeholder_unknown",  # the serializer turns it into a 400 of its field
     *("clip_no_audio", "clip_not_finite", "clip_rate_unsupported", "clip_silent"),
     *("clip_too_long", "clip_too_many_channels", "clip_undecodable"),  # the worker's child process
+    # An OpenID provider's refusal leads back to the log-in page, which says it.
+    *("account_inactive", "email_ambiguous", "email_unverified"),
     # Events of the Wyoming protocol, which has no statuses.
     *("client_idle", "event_invalid", "internal_error", "rate_changed"),
     *("text_format_not_supported", "too_many_texts"),

@@ -5,10 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from django.core.management import get_commands
 
+from tests.conftest import pytest_collection_modifyitems
 from ttsweb.commands.base import CommandError
 from workers.management.commands import test as command
 
@@ -88,6 +91,20 @@ def test_summary_tells_what_is_left(
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "3 tests: 2 thorough, 1 postgres" in ended.stdout
     assert "1 passed" in ended.stdout
+
+
+def test_processes_begin_with_the_files_of_long_tests() -> None:
+    marks = {"a": "", "browser": "browser", "many": "", "z": "", "long": "thorough"}
+    files = [name for name in marks for _ in range({"many": 9, "long": 2}.get(name, 1))]
+    items: list[Any] = [
+        SimpleNamespace(path=Path(name), nodeid=number, get_closest_marker=marks[name].__eq__)
+        for number, name in enumerate(files)
+    ]
+    config: Any = SimpleNamespace(workerinput={})
+    pytest_collection_modifyitems(config, items)
+    names = [item.path.name for item in items]
+    assert list(dict.fromkeys(names)) == ["long", "browser", "many", "a", "z"]
+    assert "--no-loadscope-reorder" in command.PROCESSES, "or xdist has an order of its own"
 
 
 def _manage(env: dict[str, str], *arguments: object) -> subprocess.CompletedProcess[str]:

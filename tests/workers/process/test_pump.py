@@ -25,6 +25,7 @@ from tests.factories import (
     make_export,
     make_job,
     make_stored_clip,
+    make_voice,
     stored,
 )
 from tests.workers.conftest import MiniatureProcess
@@ -34,7 +35,7 @@ from ttsweb import leases
 from ttsweb.work import Kind
 from voices.models import CacheEviction
 from workers.process import pump as pump_module
-from workers.process.claiming import take_exports, take_segments
+from workers.process.claiming import take, take_exports, take_segments, take_work
 from workers.process.pump import (
     HUNG_BEATS,
     STILL_BEATS,
@@ -301,6 +302,27 @@ def test_busy_engine_that_stands_still_lets_its_leases_run_out_but_not_those_of_
 
     assert (are_renewed(Segment), are_renewed(Export)) == (False, True)
     assert "no progress" in holding.status.detail
+
+
+def test_engine_that_stands_still_gets_nothing_more_until_it_moves(
+    holding: MiniatureProcess, stand_in: StandInEngine
+) -> None:
+    heart, before = Heartbeat(holding), set(holding.held.of(*Kind))
+    beat(heart, STILL_BEATS + 1)
+    make_job(segments=1)
+    make_voice(ready=False)
+    make_export(status="queued")
+
+    def taken() -> set[Kind]:
+        take_work(holding)
+        take_segments(holding)  # as for a message
+        take(holding, Kind.VERSION)
+        return {claim.kind for claim in set(holding.held.of(*Kind)) - before}
+
+    assert taken() == {Kind.EXPORT}
+    stand_in.steps += 1
+    heart.beat()
+    assert taken() == {Kind.EXPORT, Kind.SEGMENT, Kind.VERSION}
 
 
 def test_one_long_step_loses_nothing(holding: MiniatureProcess, stand_in: StandInEngine) -> None:

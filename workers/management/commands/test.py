@@ -17,8 +17,12 @@ from ttsweb.configuration.env import PROJECT_DIR
 
 # The variable that manage.py sets comes before pytest's own setting of the same.
 SETTINGS = "--ds=tests.settings"
-# A file's tests stay in one process, which its fixtures are made for.
-PROCESSES = ("--numprocesses=auto", "--maxprocesses=8", "--dist=loadfile")
+# A file's tests stay in one process, which its fixtures are made for. tests/conftest.py puts the
+# files with long tests first: begun last, one of them would run while the other processes idle.
+PROCESSES = (
+    *("--numprocesses=auto", "--maxprocesses=8"),
+    *("--dist=loadfile", "--no-loadscope-reorder"),
+)
 # What a run leaves to `--all`: long tests, and those that need more than Python.
 LEFT_TO_ALL = ("thorough", "redis", "postgres", "browser", "clients", "node_clients")
 SELECTION = ("-m", f"not ({' or '.join(LEFT_TO_ALL)})")
