@@ -107,8 +107,8 @@ def test_greedy_frames_equal_the_engines_on_the_same_weights_again_and_again(see
     positions, noise = 40 + FRAMES, CounterNoise()
     state = DecodeState.allocate(model, num_slots=1, max_positions=positions, noise=noise)
     state.assign(0, sampling, prompt_positions=40)
-    ours = [start_slots(model, state, [SlotStart(0, prompt)]).columns[0]]
-    ours += [decode_step(model, state).columns[0] for _ in range(FRAMES - 1)]
+    start_slots(model, state, [SlotStart(0, prompt)])
+    ours = [decode_step(model, state).columns[0] for _ in range(FRAMES)]
     loop = BaselineLoop(shape.config, special_ids(shape), weights)
     first = loop.prefill(prompt, sampling)
     for _ in range(2):

@@ -50,6 +50,7 @@ def state_of(model: DualAR, golden: GoldenFolder) -> DecodeState:
         sampling = Sampling(seed=slot, temperature=0.9, top_p=0.95, top_k=20, max_frames=20)
         state.assign(slot, sampling, prompt_positions=prompt.shape[1])
         start_slots(model, state, [SlotStart(slot, prompt)])
+    decode_step(model, state)
     return state
 
 
