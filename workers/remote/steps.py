@@ -31,7 +31,7 @@ from workers.process.held_claims import HeldClaim, Room
 from workers.remote import messages as m
 from workers.rendering.codes import CodesLookup, pack_codes
 from workers.rendering.live_writer import Piece
-from workers.rendering.render_request import RenderRequest, build_requests
+from workers.rendering.render_request import EarlierOpenError, RenderRequest, build_requests
 from workers.site import clips, segments
 from workers.site.local import LocalSite, disk_trouble
 from workers.site.protocol import EncodedClip, OpenedClip, SegmentsWanted
@@ -235,18 +235,27 @@ def _begin_segments(site: LocalSite, held: m.SegmentsHeld) -> m.SegmentsAsked:
             references.append(m.ReferenceNamed(digest, text))
             if digest not in held.known and digest not in codes:
                 codes[digest] = pack_codes(reference.codes)
-        asked.append(_asked(claim, request, references))
+        history = []
+        for turn in request.spec.history:
+            ((digest, text),) = key_of_voices([turn])
+            history.append(m.TurnNamed(digest, text, turn.key))
+            codes.setdefault(digest, pack_codes(turn.codes))
+        asked.append(_asked(claim, request, references, history))
     return m.SegmentsAsked(asked, codes, begun.awaited, begun.settled.made)
 
 
 def _asked(
-    claim: HeldClaim, request: RenderRequest, references: list[m.ReferenceNamed]
+    claim: HeldClaim,
+    request: RenderRequest,
+    references: list[m.ReferenceNamed],
+    history: list[m.TurnNamed],
 ) -> m.SegmentAsked:
     sampling = request.spec.sampling
     return m.SegmentAsked(
         pk=claim.pk,
         text=request.spec.text,
         references=references,
+        history=history,
         seed=sampling.seed,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
@@ -267,7 +276,10 @@ def _ours_of(site: LocalSite, rows: Sequence[m.HeldRow], kind: Kind) -> dict[int
 
 
 def _settle(site: LocalSite, settled: m.SegmentsSettled) -> m.Nothing:
-    """Keep takes; what was asked for is found anew, so that nobody names a take at will."""
+    """Keep takes; what was asked for is found anew, so that nobody names a take at will.
+
+    Where that is another take by now, since an earlier segment is, this one is rendered again.
+    """
     sent = settled.segments
     ours = _ours_of(site, [one.claim for one in sent], Kind.SEGMENT)
     requests = build_requests([claim.pk for claim in ours.values()], shared_codes(), settled.engine)
@@ -277,6 +289,9 @@ def _settle(site: LocalSite, settled: m.SegmentsSettled) -> m.Nothing:
         request = requests.get(claim.pk)
         if isinstance(request, RenderRequest):
             claim.request, claim.take_id = request, sent[n].take_id
+            if sent[n].outcome is not None and sent[n].content_key != request.content_key:
+                site.settle_error(claim, EarlierOpenError(), segments.settle_known)
+                continue
             claim.future = _outcome(sent[n], request)
             wanted.append(claim)
         elif request is not None:
