@@ -210,12 +210,17 @@ class Planner:
             if one.of_card and columns[one.column] is None:
                 columns[one.column] = getattr(self.card, one.column)
         columns["live_requested_at"] = timezone.now() if columns.pop("live") else None
-        columns["history"] = self._history(order, is_book=is_book)
+        columns["history"] = self.history_of(order, is_book=is_book)
         columns["kind"] = RenderJob.Kind.BOOK if is_book else RenderJob.Kind.SPEECH
         columns |= {"text": text, "language": language, "segments_total": num_pieces}
         return RenderJob(**columns, owner_id=self.owner.pk if self.owner else None)
 
-    def _history(self, order: Order, *, is_book: bool) -> int:
+    def history_of(self, order: Order, *, is_book: bool) -> int:
+        """Return after how many earlier segments those of an order are rendered.
+
+        Raises:
+            SubmitRejectedError: history_not_supported, checkpoint_card_invalid.
+        """
         if order.history is None:
             return self.card.history if is_book else 0
         if order.history > self.card.history:
