@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,17 @@ from django.core.files.storage import default_storage
 from pytest_django import Settings
 
 from synth.api.jobs.serializers import SegmentSerializer
+from synth.audiobooks.expectations import expected_reuse
+from synth.audiobooks.plans import load_plan
+from synth.audiobooks.start import start_book
 from synth.contract import RenderSpec
 from synth.engine.errors import PromptTooLongError
 from synth.models import RenderJob, Segment, Take
 from synth.transitions.segment_edits import render_again, say_otherwise
 from synth.transitions.segments import fail_segment, reopen_segments
-from tests.factories import stored
-from tests.workers.conftest import MiniatureProcess
+from tests.factories import make_worker, stored
+from tests.synth.books_api.shelf import refusal_of, store_book
+from tests.workers.conftest import TINY, MiniatureProcess
 from tests.workers.pairs import submit
 from ttsweb.work import Kind
 from voices.models import Voice
@@ -202,3 +207,34 @@ def test_segment_that_was_claimed_too_early_waits(
     assert stored(job.segments.get(index=2), "status", "attempts") == (Segment.Status.QUEUED, 0)
     render(process)
     assert used(job) == [0, 1, 1, 1]
+
+
+def test_book_has_the_history_of_the_card_and_its_plan_counts_the_takes_that_are_there(
+    process: MiniatureProcess, ready: Voice, asked: list[RenderSpec], settings: Settings
+) -> None:
+    make_worker("gpu", engine_class=asdict(process.host.engine.engine_class))
+    chapters = [("Oxen", "Ox two. Ox six."), ("Cows", "Cow one. Cow two.")]
+    book = store_book(None, chapters)
+    job = start_book(book)
+
+    assert job.history == 2
+    render(process)
+    segments = list(job.segments.order_by("chapter__index", "index"))
+    expected = [min(one.chain_place or 0, 2) for one in segments]
+    assert [one.history_used for one in segments] == expected and max(expected) > 0
+    heads = [one.spoken_text for one in segments if one.chapter.index == 1 and one.index == 0]
+    assert [said_before(one) for one in asked if one.text == heads[0]] == [[]], "chapters are apart"
+
+    again = store_book(None, chapters)
+    found = expected_reuse(again, load_plan(again))
+    assert found is not None and (found.segments, found.reused) == (len(segments), len(segments))
+    edited = store_book(None, [("Oxen", "Ox one. Ox six."), chapters[1]])
+    found = expected_reuse(edited, load_plan(edited))
+    assert found is not None and 0 < found.reused < len(segments)
+
+    plain = start_book(store_book(None, chapters, options=book.options | {"history": 0}))
+    assert (plain.history, set(plain.segments.values_list("chain", flat=True))) == (0, {None})
+    settings.CHECKPOINT = TINY  # whose card says nothing of it
+    assert start_book(store_book(None, chapters)).history == 0
+    refused = refusal_of(store_book(None, chapters, options=book.options | {"history": 1}))
+    assert (refused.code, refused.attr) == ("history_not_supported", "history")
