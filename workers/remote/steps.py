@@ -19,7 +19,7 @@ from typing import Any
 import soundfile
 from django.db.models import Q
 
-from synth.contract import key_of_voices
+from synth.contract import VoicesKey, key_of_voices
 from synth.models import Segment, WorkerStatus
 from synth.transitions.claims import SegmentClaim, note_claims
 from ttsweb.work import Kind
@@ -229,33 +229,27 @@ def _begin_segments(site: LocalSite, held: m.SegmentsHeld) -> m.SegmentsAsked:
     asked: list[m.SegmentAsked] = []
     codes: dict[str, bytes] = {}
     for claim, request in begun.requests.items():
-        references = []
-        for reference in request.spec.references:
-            ((digest, text),) = key_of_voices([reference])
-            references.append(m.ReferenceNamed(digest, text))
+        spec = request.spec
+        voices, said = key_of_voices(spec.references), key_of_voices(spec.history)
+        asked.append(_asked(claim, request, voices, said))
+        for (digest, _), one in zip(voices + said, spec.references + spec.history, strict=True):
             if digest not in held.known and digest not in codes:
-                codes[digest] = pack_codes(reference.codes)
-        history = []
-        for turn in request.spec.history:
-            ((digest, text),) = key_of_voices([turn])
-            history.append(m.TurnNamed(digest, text, turn.key))
-            codes.setdefault(digest, pack_codes(turn.codes))
-        asked.append(_asked(claim, request, references, history))
+                codes[digest] = pack_codes(one.codes)
     return m.SegmentsAsked(asked, codes, begun.awaited, begun.settled.made)
 
 
 def _asked(
-    claim: HeldClaim,
-    request: RenderRequest,
-    references: list[m.ReferenceNamed],
-    history: list[m.TurnNamed],
+    claim: HeldClaim, request: RenderRequest, voices: VoicesKey, said: VoicesKey
 ) -> m.SegmentAsked:
-    sampling = request.spec.sampling
+    sampling, history = request.spec.sampling, request.spec.history
     return m.SegmentAsked(
         pk=claim.pk,
         text=request.spec.text,
-        references=references,
-        history=history,
+        references=[m.ReferenceNamed(digest, text) for digest, text in voices],
+        history=[
+            m.TurnNamed(digest, text, turn.key)
+            for (digest, text), turn in zip(said, history, strict=True)
+        ],
         seed=sampling.seed,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
