@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from synth.contract import TEMPERATURE, TOP_K, TOP_P, Limits, Sampling
+from synth.contract import HISTORY, TEMPERATURE, TOP_K, TOP_P, Limits, Sampling
 
 CARD_NAME = "card.json"
 MAX_CARD_BYTES = 100_000
@@ -25,8 +25,10 @@ class Card:
     """Hold what a checkpoint says of itself; the defaults are those of a folder without a card.
 
     `speaks` is False for weights that make noise, such as random ones. `segment_chars` is the most
-    characters of one segment. Sampling values are used where a job gives none. `quality_screen` is
-    False where takes are not to be judged, since no take of random weights is any good.
+    characters of one segment, `history` the most earlier segments that a segment may be rendered
+    after, and how many that are in books where nobody says a number. Sampling values are used where
+    a job gives none. `quality_screen` is False where takes are not to be judged, since no take of
+    random weights is any good.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Card:
     description: str = ""
     languages: tuple[str, ...] = ()
     segment_chars: int = 300
+    history: int = 0
     temperature: float = _DEFAULTS.temperature
     top_p: float = _DEFAULTS.top_p
     top_k: int = _DEFAULTS.top_k
@@ -122,6 +125,7 @@ _FIELDS: dict[str, _Check] = {
     "quality_screen": _SWITCH,
     "languages": (_are_tags, "a list of tags"),
     "segment_chars": _number(Limits(20, 2000, whole=True)),
+    "history": _number(HISTORY),
     "temperature": _number(TEMPERATURE),
     "top_p": _number(TOP_P),
     "top_k": _number(TOP_K),

@@ -55,6 +55,7 @@ TEMPERATURE = Limits(0, 2, low_open=True, high_open=True)
 TOP_P = Limits(0, 1, low_open=True)
 TOP_K = Limits(1, MAX_TOP_K, whole=True)
 SEED = Limits(0, 2**63 - 1, whole=True)
+HISTORY = Limits(0, 2, whole=True)  # earlier segments that a segment may be rendered after
 
 
 class CodedError(Exception):
@@ -96,15 +97,26 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Turn:
+    """Hold an earlier segment: its spoken text, its codes int16 [K, T], its take's content key."""
+
+    text: str
+    codes: CodesArray
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class RenderSpec:
     """Ask for one segment: its spoken text, the speaker(s), the sampling parameters.
 
     `reference` is one speaker, several (speaker i is `<|speaker:i|>` in the text), or None.
+    `history` is what was said just before, the oldest first.
     """
 
     text: str
     reference: Reference | tuple[Reference, ...] | None = None
     sampling: Sampling = field(default_factory=Sampling)
+    history: tuple[Turn, ...] = ()
 
     @property
     def references(self) -> tuple[Reference, ...]:
@@ -171,14 +183,16 @@ class TakeInputs:
     """List all that the sound of a take depends on; what is added here is in every key at once.
 
     Normalising, lexicons and the cut into segments show in `spoken_text`; the clips and the codec
-    that encoded them in the digests of `voices`; the prompt's version in the engine's model. What
-    a file is made with, such as its speed, its pauses and its loudness, changes no take.
+    that encoded them in the digests of `voices`; the prompt's version in the engine's model.
+    `history` are the keys of the takes before it. What a file is made with, such as its speed, its
+    pauses and its loudness, changes no take.
     """
 
     spoken_text: str
     voices: VoicesKey
     sampling: Sampling
     engine: EngineClass
+    history: tuple[str, ...] = ()
 
 
 def frame_cap(spoken_text: str) -> int:
@@ -196,18 +210,28 @@ def content_key(spec: RenderSpec, engine: EngineClass, voices_key: VoicesKey | N
 
     Args:
         voices_key: that of the spec's references, where the caller has it already.
+
+    Raises:
+        ValueError: a turn of the history is of no take, so that it has no key.
     """
     voices = key_of_voices(spec.references) if voices_key is None else voices_key
-    return key_of(TakeInputs(spec.text, voices, spec.sampling, engine))
+    history = tuple(turn.key for turn in spec.history)
+    if not all(history):
+        raise ValueError("a turn of the history has no content key")
+    return key_of(TakeInputs(spec.text, voices, spec.sampling, engine, history))
 
 
 def key_of(inputs: TakeInputs) -> str:
     """Return the digest of a take's inputs, 64 hex digits."""
-    parts = [_KEY_VERSION, asdict(inputs)]
+    said = asdict(inputs)
+    if not inputs.history:  # the names of takes from before there was any
+        del said["history"]
+    parts = [_KEY_VERSION, said]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def key_of_voices(references: Collection[Reference]) -> VoicesKey:
+def key_of_voices(references: Collection[Reference | Turn]) -> VoicesKey:
+    """Return the digest of the codes and the text of each."""
     codes = [one.codes.astype("<i2", order="C", copy=False) for one in references]
     digests = [hashlib.sha256(f"{one.shape}".encode() + one.tobytes()).hexdigest() for one in codes]
     return [[digest, one.text] for digest, one in zip(digests, references, strict=True)]

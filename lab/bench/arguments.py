@@ -247,6 +247,24 @@ def add_segments_arguments(parser: ArgumentParser) -> None:
     _take_count(parser, "--max-positions", 0, positions, low=0)
 
 
+def add_joins_arguments(parser: ArgumentParser) -> None:
+    """Take the checkpoint, whose clips speak, how much is rendered, and with what before it."""
+    from ttsweb import settings
+
+    parser.add_argument(
+        "--checkpoint", type=Path, default=settings.CHECKPOINT, help="default: TTS_CHECKPOINT"
+    )
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda:N (default: auto)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the draws")
+    parser.add_argument("--clip", type=Path, help="a voice for a checkpoint without clips")
+    said = "The thing had a strange look in the lamp light."  # by the built-in model's clips
+    parser.add_argument("--transcript", default=said, help="what is said in the clips")
+    _take_counts(parser, "--history", [0, 1, 2], "earlier segments, such as 0,1,2", low=0)
+    _take_count(parser, "--chains", 16, "number of chains, of the voices in turn")
+    _take_count(parser, "--length", 8, "segments of a chain", low=2)
+    _take_count(parser, "--slots", 8, "slots of the engine")
+
+
 def add_cold_arguments(parser: ArgumentParser) -> None:
     """Take the model, where its files are kept, and how often it is started."""
     add_model_arguments(parser)

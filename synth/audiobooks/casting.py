@@ -153,7 +153,8 @@ def cast_book(
     Raises:
         SubmitRejectedError: book_nothing_to_speak, chapter_empty, book_text_lost, voice_*,
             credits_incomplete, speaker_unknown, text_*, lexicon_*, pattern_*, spoken_too_long,
-            deadline_past, sample_rate_unfit, bit_rate_unfit, checkpoint_card_invalid.
+            deadline_past, sample_rate_unfit, bit_rate_unfit, history_not_supported,
+            checkpoint_card_invalid.
     """
     check_options(order)
     if not script.chapters:
@@ -173,8 +174,7 @@ def cast_book(
         cast = [*opening, *cast, *closing]
     cast[-1] = replace(cast[-1], pieces=_with_last_pause(cast[-1].pieces, 0))
     num_segments = sum(len(one.pieces) for one in cast)
-    job = planner.row(order, "", stage.language, num_segments)
-    job.kind = RenderJob.Kind.BOOK
+    job = planner.row(order, "", stage.language, num_segments, is_book=True)
     return CastBook(job, stage.versions, stage.roles, cast)
 
 

@@ -24,11 +24,13 @@ from synth.contract import (
     Reference,
     RenderSpec,
     Sampling,
+    Turn,
     VoicesKey,
     content_key,
     frame_cap,
     key_of_voices,
 )
+from synth.jobs.chains import links_of
 from synth.jobs.eta import eta_of_new, eta_seconds
 from synth.jobs.planning import Planner
 from synth.jobs.submit import segment_seed
@@ -39,6 +41,7 @@ from ttsweb import leases
 from ttsweb.refusals import SubmitRejectedError
 from voices.models import ClipCodes, VoiceVersion
 
+NO_CODES = np.empty((0, 0), np.int16)
 MOST_CHARS = 400_000  # that are cut to see it, about a novel; of a longer book some chapters are
 _KEYS_AT_ONCE = 5000
 
@@ -69,7 +72,7 @@ def expected_reuse(book: BookSource, plan: Plan) -> Reuse | None:
     try:
         stage = Stage(script, order, planner)
         cast = [stage.cast(chapter) for chapter in chapters]
-        job = planner.row(order, "", stage.language, 0)
+        job = planner.row(order, "", stage.language, 0, is_book=True)
     except SubmitRejectedError:
         return None  # told when it is started
     voices: dict[int, VoicesKey] = {}
@@ -119,17 +122,28 @@ def _keys(
 ) -> Iterator[tuple[list[str], int]]:
     """Yield of each piece its content keys, one for each class of engines, and its characters."""
     for chapter in cast:
-        for piece, speaker in zip(chapter.pieces, chapter.speakers, strict=True):
+        seeds = [segment_seed(job.seed, one.spoken_text, one.speaker) for one in chapter.pieces]
+        links = links_of(chapter.speakers, seeds) if job.history else None
+        made: dict[int, list[list[str]]] = {}  # of each chain that goes on, by its first segment
+        for index, piece in enumerate(chapter.pieces):
             text = piece.spoken_text
             sampling = Sampling(
-                seed=segment_seed(job.seed, text, piece.speaker),
+                seed=seeds[index],
                 temperature=job.temperature,
                 top_p=job.top_p,
                 top_k=job.top_k,
                 max_frames=frame_cap(text),
             )
-            spec = RenderSpec(text, sampling=sampling)
-            yield [content_key(spec, one, voices[speaker]) for one in engines], len(text)
+            # As if each first take was kept.
+            before = [] if links is None else made.setdefault(links[index].chain, [])
+            keys = []
+            for place, engine in enumerate(engines):
+                said = [of_engines[place] for of_engines in before[-job.history :]]
+                history = tuple(Turn("", NO_CODES, key) for key in said) if before else ()
+                spec = RenderSpec(text, sampling=sampling, history=history)
+                keys.append(content_key(spec, engine, voices[chapter.speakers[index]]))
+            before.append(keys)
+            yield keys, len(text)
 
 
 def _known(keys: Iterable[str]) -> set[str]:

@@ -21,6 +21,7 @@ from synth.audiobooks.casting import check_voices
 from synth.audiobooks.plans import writable
 from synth.audiobooks.start import order_from
 from synth.jobs.orders import check_options, speakers_of
+from synth.jobs.planning import Planner
 from synth.jobs.removal import delete_job, lock_jobs
 from synth.jobs.submit import Sender, make_once
 from synth.models import BookSource, RenderJob
@@ -117,6 +118,7 @@ def _check(asked: dict[str, Any], owner: AbstractBaseUser | None) -> None:
         )
     order = order_from(asked["options"])
     check_options(order)
+    Planner(owner).history_of(order, is_book=True)
     if order.voice or order.voices:
         for voice in speakers_of(order)[0].values():
             find_voice(owner, str(voice))

@@ -309,7 +309,7 @@ class Engine:
         voice, prefix = self._prompts.prefix(spec.references)
         request = SlotRequest(
             prefix=prefix,
-            own=self._prompts.own(spec.text),
+            own=self._prompts.own(spec.text, spec.history),
             voice=voice,
             sampling=spec.sampling,
             priority=priority,

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from synth.contract import Reference
+from synth.contract import Reference, Turn
 from synth.engine.errors import CheckpointError, InvalidSpecError
 from synth.engine.model.config import SpecialIds
 from synth.engine.model.dual_ar import DualAR
@@ -250,9 +250,17 @@ class PromptParts:
             self._kept.move_to_end(key)
         return key, columns
 
-    def own(self, text: str) -> Tensor:
-        """Return the text's part, int64 [1 + K, S]."""
-        return self._builder.turn(text)
+    def own(self, text: str, history: Sequence[Turn] = ()) -> Tensor:
+        """Return the text's part, int64 [1 + K, S], behind what was said before as closed turns.
+
+        Raises:
+            InvalidSpecError: there are codes that the model has not.
+        """
+        parts: list[Tensor] = []
+        for said in history:
+            codes = torch.from_numpy(said.codes.astype(np.int64))
+            parts += [self._builder.turn(said.text), self._builder.answer(codes)]
+        return torch.cat([*parts, self._builder.turn(text)], dim=1)
 
     def forget(self, references: Sequence[Reference]) -> str:
         """Drop the voices' part of a voice that is no more; return its name."""

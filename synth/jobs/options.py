@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
-from synth.contract import SEED, TEMPERATURE, TOP_K, TOP_P, Limits
+from synth.contract import HISTORY, SEED, TEMPERATURE, TOP_K, TOP_P, Limits
 from synth.formats import (
     FORMATS,
     LOSSY,
@@ -192,6 +192,15 @@ class JobOptions:
         label="Retakes", listed="further takes",
         form_help="How often a take that sounds wrong is rendered again, at most: "
         f"{RETAKES.ends}. Empty: the server's setting.",
+    )  # fmt: skip
+    history: int | None = option(
+        None, HISTORY, _TAKES, see="History",
+        help="How many earlier segments of the same speaker each segment is rendered after; if "
+        "left out, 0 for texts, and for books the number on the model's card.",
+        flag=f"earlier segments that each segment is rendered after, {HISTORY.ends}", metavar="N",
+        listed="history",
+        form_help="How many earlier segments of the same speaker each segment is rendered after, "
+        f"{HISTORY.ends}. Empty: 0.",
     )  # fmt: skip
     temperature: float | None = option(
         None, TEMPERATURE, _TAKES, of_card=True, form_help=_BY_CARD,

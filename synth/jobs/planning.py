@@ -110,7 +110,7 @@ class Planner:
             SubmitRejectedError: text_*, voice_*, speaker_unknown, sample_rate_unfit,
                 bit_rate_unfit, deadline_past, url_* (a clip that cannot be fetched), clip_*,
                 lexicon_*, pattern_*, find_empty, say_invalid, spoken_too_long,
-                checkpoint_card_invalid.
+                history_not_supported, checkpoint_card_invalid.
         """
         check_options(order)
         voices, references = speakers_of(order)
@@ -197,15 +197,40 @@ class Planner:
         )
         return replace(cut, pieces=pieces)
 
-    def row(self, order: Order, text: str, language: str, num_pieces: int) -> RenderJob:
-        """Return the unsaved row of a job of so many segments."""
+    def row(
+        self, order: Order, text: str, language: str, num_pieces: int, *, is_book: bool = False
+    ) -> RenderJob:
+        """Return the unsaved row of a job of so many segments.
+
+        Raises:
+            SubmitRejectedError: history_not_supported, checkpoint_card_invalid.
+        """
         columns = {one.column: getattr(order, one.column) for one in OPTIONS.values()}
         for one in OPTIONS.values():
             if one.of_card and columns[one.column] is None:
                 columns[one.column] = getattr(self.card, one.column)
         columns["live_requested_at"] = timezone.now() if columns.pop("live") else None
+        columns["history"] = self.history_of(order, is_book=is_book)
+        columns["kind"] = RenderJob.Kind.BOOK if is_book else RenderJob.Kind.SPEECH
         columns |= {"text": text, "language": language, "segments_total": num_pieces}
         return RenderJob(**columns, owner_id=self.owner.pk if self.owner else None)
+
+    def history_of(self, order: Order, *, is_book: bool) -> int:
+        """Return after how many earlier segments those of an order are rendered.
+
+        Raises:
+            SubmitRejectedError: history_not_supported, checkpoint_card_invalid.
+        """
+        if order.history is None:
+            return self.card.history if is_book else 0
+        if order.history > self.card.history:
+            raise SubmitRejectedError(
+                "history_not_supported",
+                f"The card of the model {self.card.name} allows a history of at most "
+                f"{self.card.history}; send that, or leave `history` out.",
+                attr="history",
+            )
+        return order.history
 
     def _version(self, wanted: Voice | str, attr: str) -> VoiceVersion:
         key = wanted if isinstance(wanted, str) else str(wanted.pk)

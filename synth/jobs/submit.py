@@ -20,6 +20,7 @@ from django.db.models import AutoField, Field, Model, Q, QuerySet
 from django.utils import timezone
 
 from synth.accounts.limits import check_job, check_upload_bytes
+from synth.jobs.chains import links_of
 from synth.jobs.planning import Order as Order
 from synth.jobs.planning import PlannedJob, Planner
 from synth.models import ApiKey, Batch, BookSource, Chapter, JobVoice, RenderJob, Segment
@@ -175,7 +176,9 @@ _PLAIN = frozenset({str, int, float, bool, type(None)})  # every database takes 
 _CONVERTED = frozenset({"JSONField", "FloatField"})  # an array must not mix int and float
 _SEGMENT_COLUMNS = (
     "job_id", "chapter_id", "index", "text", "spoken_text", "speaker", "seed", "pause_after_ms",
+    "chain", "chain_place", "chain_left",
 )  # fmt: skip
+_UNLINKED = (None, None, None)
 
 
 @transaction.atomic
@@ -294,14 +297,17 @@ def _segments(
     for plan in plans:
         job = plan.job
         for place, chapter in enumerate(plan.chapters):
-            key = keys[job.pk, place]
-            for index, piece in enumerate(chapter.pieces):
-                # By the speaker of the text: a voice that another chapter or role of a book gets,
-                # and which may move this one's number, leaves its takes as they are.
-                seed = segment_seed(job.seed, piece.spoken_text, piece.speaker)
-                speaker = chapter.speakers[index] if chapter.speakers else piece.speaker
-                said = piece.text, piece.spoken_text, speaker, seed, piece.pause_after_ms
-                yield job.pk, key, index, *said
+            key, pieces = keys[job.pk, place], chapter.pieces
+            # By the speaker of the text: a voice that another chapter or role of a book gets, and
+            # which may move this one's number, leaves its takes as they are.
+            seeds = [segment_seed(job.seed, one.spoken_text, one.speaker) for one in pieces]
+            speakers = chapter.speakers or [piece.speaker for piece in pieces]
+            links: Sequence[Sequence[int | None]] = [_UNLINKED] * len(pieces)
+            if job.history:
+                links = links_of(speakers, seeds)
+            for index, piece in enumerate(pieces):
+                said = piece.text, piece.spoken_text, speakers[index], seeds[index]
+                yield job.pk, key, index, *said, piece.pause_after_ms, *links[index]
 
 
 def _columns(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> dict[str, Sequence[Any]]:

@@ -75,6 +75,8 @@ class RenderJob(models.Model):
     webhook_url = models.CharField(max_length=2000, blank=True, default="")
     live_requested_at = models.DateTimeField(null=True, blank=True)
     seed = models.BigIntegerField(default=0)
+    # How many earlier segments of its speaker a segment is rendered after.
+    history = models.PositiveSmallIntegerField(default=0, db_default=0)
     temperature = models.FloatField()
     top_p = models.FloatField()
     top_k = models.PositiveIntegerField()
@@ -212,6 +214,13 @@ class Segment(LeasedModel):
     speaker = models.PositiveSmallIntegerField(default=0)
     seed = models.BigIntegerField()
     pause_after_ms = models.PositiveIntegerField(default=0)
+    # In a job with history: the index of the first segment of its chain, its own place in it, and
+    # how many come after it there.
+    chain = models.PositiveIntegerField(null=True, blank=True)
+    chain_place = models.PositiveSmallIntegerField(null=True, blank=True)
+    chain_left = models.PositiveSmallIntegerField(null=True, blank=True)
+    # How many earlier segments its take was rendered after, or is to be; None until it is begun.
+    history_used = models.PositiveSmallIntegerField(null=True, blank=True)
     # Takes with other seeds that followed a suspicious one, and what was found of each.
     retakes = models.PositiveSmallIntegerField(default=0)
     candidates = models.JSONField(default=list, blank=True)
@@ -245,6 +254,11 @@ class Segment(LeasedModel):
                 fields=("losses",), condition=Q(status="queued", losses__gt=0), name="segment_lost"
             ),
             models.Index(fields=("job", "status"), name="segment_of_job"),
+            models.Index(
+                fields=("chapter", "chain", "index"),
+                condition=Q(chain__isnull=False),
+                name="segment_chain",
+            ),
             models.Index(fields=("finished_at",), name="segment_finished"),
         )
 

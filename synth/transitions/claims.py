@@ -4,7 +4,8 @@ A lane is whose share of the workers a job takes: that of an API key, or of a us
 of priority the next segment is one of the lane that has the least claimed at that moment, and of
 several such lanes of the one whose turn is the longest ago: with more lanes than a worker has room
 for, they take turns. Within a lane the oldest job goes first and its text in order, so that what is
-in the engine together mostly has one voice. With one lane that is the order of age alone.
+in the engine together mostly has one voice. With one lane that is the order of age alone. What is
+rendered after earlier segments waits for these: other chains, chapters and jobs go ahead of it.
 
 The cost does not grow with what is queued: lanes come from an index of unfinished jobs, jobs in
 their order from the same index, and of segments are read no more than are asked for.
@@ -27,6 +28,7 @@ from django.db.models.functions import Coalesce
 from synth.jobs.removal import update_jobs
 from synth.models import LaneTurn, RenderJob, Segment
 from synth.transitions.batches import start_batches
+from synth.transitions.chains import earlier_is_open
 from synth.transitions.jobs import UNFINISHED, JobStatus, unready_voices
 from ttsweb import leases
 from ttsweb.leases import AnyClaim, Claim
@@ -52,6 +54,7 @@ def claimable_segments(codec_fingerprint: str) -> QuerySet[Segment]:
     return Segment.objects.filter(
         ~Exists(unready),
         ~Q(content_key__in=rendering_keys()),
+        ~earlier_is_open(),
         Q(job__deadline_at__isnull=True) | Q(job__deadline_at__gt=now),
         status=Segment.Status.QUEUED,
         not_before__lte=now,
@@ -412,4 +415,4 @@ def _queued(segments: QuerySet[Segment], want: Want) -> QuerySet[Segment]:
         rows = rows.filter(tries__lt=want.attempts_below)
     if want.rendering:
         rows = rows.exclude(content_key__in=want.rendering)
-    return rows.filter(free_from__lte=want.now)
+    return rows.filter(~earlier_is_open(), free_from__lte=want.now)

@@ -327,7 +327,7 @@ def queue_again(job_ids: Collection[uuid.UUID], **columns: Any) -> None:
     rows = Segment.objects.filter(job__in=job_ids, status__in=UNSPOKEN)
     opened = list(rows.values_list("job", "pk"))
     again = leases.untried() | {"error_code": "", "error_message": "", "finished_at": None}
-    rows.update(status=Segment.Status.QUEUED, **again)
+    rows.update(status=Segment.Status.QUEUED, history_used=None, **again)
     enqueue(Kind.SEGMENT, [pk for _, pk in opened])
     complete_jobs(set(job_ids) - {job_id for job_id, _ in opened})  # only the file was missing
 

@@ -1,6 +1,7 @@
 """Change segments at a person's wish: render one again, keep another take, or approve takes.
 
-The job is opened again and its file made anew; no other segment moves. An approval makes no file.
+The job is opened again and its file made anew. No other segment moves but those of its chain that
+were rendered after it, in a job with history. An approval makes no file.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from synth.audiobooks.proof import gap_of
 from synth.jobs.removal import delete_takes, lock_jobs
 from synth.models import RenderJob, Segment, Take
 from synth.signals import job_approved
+from synth.transitions.chains import reopen_followers
 from synth.transitions.jobs import JobStatus, complete_jobs, reopen_job
 from synth.transitions.segments import reopen_segments
 from synth.transitions.takes import Candidate, approved, next_seed, with_candidate
@@ -42,6 +44,7 @@ def render_again(segment_id: int, *, seed: int | None = None) -> bool:
             return False
         candidates = _keep_take(segment)
         chosen = next_seed(segment.seed, candidates) if seed is None else seed
+        reopen_followers(segment)
         _queue(segment, seed=chosen, candidates=candidates, is_hand_picked=True)
     return True
 
@@ -63,6 +66,7 @@ def say_otherwise(segment_id: int, *, spoken_text: str, seed: int, is_hand_picke
         if segment.take is not None:
             takes.add(segment.take.pk)
         segment.candidate_takes.clear()
+        reopen_followers(segment)
         _queue(
             segment,
             spoken_text=spoken_text,
@@ -76,9 +80,10 @@ def say_otherwise(segment_id: int, *, spoken_text: str, seed: int, is_hand_picke
 
 
 def choose_take(segment_id: int, take_id: uuid.UUID) -> bool:
-    """Keep another one of a segment's takes; the job's file is made again, nothing is rendered.
+    """Keep another one of a segment's takes; the job's file is made again.
 
-    The one that it keeps already is approved, and the file stays.
+    Nothing is rendered but what was rendered after it. The one that it keeps already is approved,
+    and the file stays.
 
     Returns False when the segment is being rendered, its job is cancelled, or it has no such take.
     """
@@ -107,6 +112,7 @@ def choose_take(segment_id: int, take_id: uuid.UUID) -> bool:
         else:
             done, failed = F("segments_done") + 1, F("segments_failed") - 1
             reopen_job(segment.job_id, segments_done=done, segments_failed=failed)
+        reopen_followers(segment)
         complete_jobs([segment.job_id])
     return True
 
@@ -160,6 +166,7 @@ def _queue(segment: Segment, **changes: Any) -> None:
         error_message="",
         finished_at=None,
         content_key="",
+        history_used=None,
         **leases.untried(),
         **changes,
     )

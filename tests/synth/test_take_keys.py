@@ -6,6 +6,7 @@ from dataclasses import asdict, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from synth.contract import (
     EngineClass,
@@ -13,6 +14,7 @@ from synth.contract import (
     RenderSpec,
     Sampling,
     TakeInputs,
+    Turn,
     content_key,
     frame_cap,
     key_of,
@@ -32,6 +34,7 @@ OTHERS: dict[type[Any], dict[str, list[Any]]] = {
         "voices": [[], [["other", "Said."]], [["digest", "Said!"]], [["digest", "Said."]] * 2],
         "sampling": [Sampling(seed=8)],
         "engine": [replace(ENGINE, model="n")],
+        "history": [("a",), ("b",), ("a", "b"), ("b", "a")],
     },
     Sampling: {
         "seed": [8, 0], "temperature": [0.81], "top_p": [0.81], "top_k": [31], "max_frames": [1025],
@@ -101,6 +104,21 @@ def test_what_a_worker_of_another_version_said_names_no_engine() -> None:
     for stored in ({}, {"model": "m"}, asdict(ENGINE) | {"newer": 1}):
         assert EngineClass.of(stored) is None
     assert EngineClass.of(asdict(ENGINE)) == ENGINE
+
+
+def test_take_without_history_keeps_the_name_from_before_there_was_any() -> None:
+    name = "b9d7751ccd6e138c0857670a23acd4bcf613eabec8eb0df3bbe574c0ed027398"
+    assert key_of(INPUTS) == name
+
+
+def test_name_holds_those_of_the_takes_before_it_and_each_has_one() -> None:
+    after = replace(SPEC, history=(Turn("Said before.", CODES, "a" * 64),))
+
+    assert content_key(after, ENGINE) != content_key(SPEC, ENGINE)
+    other = replace(SPEC, history=(Turn("Said before.", CODES, "b" * 64),))
+    assert content_key(after, ENGINE) != content_key(other, ENGINE)
+    with pytest.raises(ValueError, match="no content key"):
+        content_key(replace(SPEC, history=(Turn("Said before.", CODES),)), ENGINE)
 
 
 def test_frame_cap_grows_with_the_text_between_its_bounds() -> None:

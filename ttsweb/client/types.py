@@ -97,6 +97,7 @@ class Job(_Failing):
     normalise: bool
     lexicons: list[str]
     max_retakes: int | None
+    history: int
     priority: str
     deadline: str | None
     retention: int | Literal["forever"] | None
@@ -146,6 +147,7 @@ class JobOptions(TypedDict, total=False):
     lexicons: Sequence[str]
     lexicon: Sequence[LexiconEntry]
     max_retakes: int
+    history: int
     seed: int
     temperature: float
     top_p: float
@@ -196,6 +198,9 @@ class Segment(_Failing):
     audio_seconds: float | None
     finish_reason: str | None
     pause_after_ms: int
+    history: int | None
+    history_expected: int
+    followers: int
     finished_at: str | None
 
 

@@ -218,7 +218,7 @@ def pull(source: ModelSource, folder: Path, revision: str, say: Callable[[str], 
         download(source, listing, folder, say)
         card = folder / CARD_NAME
         if not card.exists():  # name the model and its licence
-            named = {"name": source.title, "licence": source.licence}
+            named = {"name": source.title, "licence": source.licence, **source.card}
             card.write_text(json.dumps(named, indent=2) + "\n", encoding="utf-8")
     return listing
 

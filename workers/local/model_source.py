@@ -27,6 +27,7 @@ class ModelSource:
     revision: str
     licence: str
     digests: Mapping[str, str] = field(default_factory=dict)
+    card: Mapping[str, Any] = field(default_factory=dict)  # what its card says beside both names
     wanted: tuple[str, ...] = WANTED_FILES
 
     def wants(self, path: str) -> bool:
@@ -42,6 +43,7 @@ S2_PRO = ModelSource(
     revision="1de9996b6be38b745688de084d87a5633f714e4e",
     licence="Fish Audio Research License",
     digests={"codec.pth": "74fc41c5a7151c6f350af8bd7e5d6e3accfcc7f3dfbfac23afd35af07052bb2f"},
+    card={"history": 2, "segment_chars": 600},
 )
 SOURCES = {source.name: source for source in (S2_PRO,)}
 

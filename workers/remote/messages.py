@@ -20,7 +20,7 @@ from workers.audio.clips import ClipError
 from workers.errors import is_outage
 from workers.rendering.codes import CodesObjectError, pack_codes, unpack_codes
 
-PROTOCOL = 1  # moves when a message changes its meaning: other workers are refused
+PROTOCOL = 2  # moves when a message changes its meaning: other workers are refused
 PROTOCOL_HEADER, NAME_HEADER = "X-Worker-Protocol", "X-Worker-Name"
 MEDIA_TYPE = "application/vnd.ttsweb.worker+msgpack"
 ROOT = "/api/internal/v1/worker"
@@ -155,10 +155,17 @@ class ReferenceNamed(Part):
     text: str
 
 
+class TurnNamed(Part):
+    digest: str  # of its codes
+    text: str
+    key: str
+
+
 class SegmentAsked(Part):
     pk: int
     text: str
     references: list[ReferenceNamed]
+    history: list[TurnNamed]
     seed: int
     temperature: float
     top_p: float
@@ -172,7 +179,7 @@ class SegmentAsked(Part):
 
 
 class SegmentsAsked(Part):
-    """`codes` are the references that the worker does not have, by digest."""
+    """`codes`, by digest, are the references that the worker does not have, and all of history."""
 
     segments: list[SegmentAsked]
     codes: dict[str, bytes]
@@ -199,6 +206,7 @@ class Rendered(Part):
 
 class SegmentSettled(Part):
     claim: HeldRow
+    content_key: Digest  # of what was asked for
     outcome: Rendered | None = None
     failure: Failure | None = None
     take_id: uuid.UUID | None = None

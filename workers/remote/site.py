@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
-from synth.contract import CodesArray, Reference, RenderSpec, Sampling
+from synth.contract import CodesArray, Reference, RenderSpec, Sampling, Turn
 from synth.transitions.claims import SegmentClaim
 from ttsweb.work import Kind
 from voices.models import StoredClip
@@ -208,8 +208,9 @@ class RemoteSite:
                 if asked.may_keep:
                     self._known.put(one.digest, codes[one.digest], asked.clips)
             references = [made[one.digest, one.text] for one in asked.references]
-            requests[wanted[asked.pk]] = _request(asked, references)
-        return Begun(requests, found.awaited, Settled(found.made))
+            history = [Turn(one.text, codes[one.digest], one.key) for one in asked.history]
+            requests[wanted[asked.pk]] = _request(asked, references, history)
+        return Begun(requests, found.awaited, Settled(found.made, freed=bool(found.made)))
 
     def settle_segments(
         self, claims: Sequence[HeldClaim], engine: EngineNames, store: Store
@@ -313,11 +314,13 @@ def _named(engine: EngineNames) -> m.EngineNamed:
     return m.EngineNamed(engine.codec_fingerprint, engine.engine_class)
 
 
-def _request(asked: m.SegmentAsked, references: list[Reference]) -> RenderRequest:
+def _request(
+    asked: m.SegmentAsked, references: list[Reference], history: list[Turn]
+) -> RenderRequest:
     sampling = Sampling(asked.seed, asked.temperature, asked.top_p, asked.top_k, asked.max_frames)
     reference = references[0] if len(references) == 1 else tuple(references) or None
     return RenderRequest(
-        RenderSpec(asked.text, reference, sampling),
+        RenderSpec(asked.text, reference, sampling, tuple(history)),
         asked.content_key,
         tuple(asked.clips),
         asked.is_live,
@@ -329,11 +332,12 @@ def _request(asked: m.SegmentAsked, references: list[Reference]) -> RenderReques
 def _settled(claim: HeldClaim) -> m.SegmentSettled:
     future = claim.future
     assert future is not None
+    row, key = _row(claim), claim.request.content_key
     try:
         rendered = future.result()
-        return m.SegmentSettled(_row(claim), m.rendered_of(rendered), None, claim.take_id)
+        return m.SegmentSettled(row, key, m.rendered_of(rendered), None, claim.take_id)
     except Exception as error:  # noqa: BLE001
-        return m.SegmentSettled(_row(claim), None, m.failure_of(error))
+        return m.SegmentSettled(row, key, None, m.failure_of(error))
 
 
 def _by_size(claims: Sequence[HeldClaim]) -> Iterator[list[HeldClaim]]:

@@ -19,7 +19,7 @@ from typing import Any
 import soundfile
 from django.db.models import Q
 
-from synth.contract import key_of_voices
+from synth.contract import VoicesKey, key_of_voices
 from synth.models import Segment, WorkerStatus
 from synth.transitions.claims import SegmentClaim, note_claims
 from ttsweb.work import Kind
@@ -31,7 +31,7 @@ from workers.process.held_claims import HeldClaim, Room
 from workers.remote import messages as m
 from workers.rendering.codes import CodesLookup, pack_codes
 from workers.rendering.live_writer import Piece
-from workers.rendering.render_request import RenderRequest, build_requests
+from workers.rendering.render_request import EarlierOpenError, RenderRequest, build_requests
 from workers.site import clips, segments
 from workers.site.local import LocalSite, disk_trouble
 from workers.site.protocol import EncodedClip, OpenedClip, SegmentsWanted
@@ -229,24 +229,27 @@ def _begin_segments(site: LocalSite, held: m.SegmentsHeld) -> m.SegmentsAsked:
     asked: list[m.SegmentAsked] = []
     codes: dict[str, bytes] = {}
     for claim, request in begun.requests.items():
-        references = []
-        for reference in request.spec.references:
-            ((digest, text),) = key_of_voices([reference])
-            references.append(m.ReferenceNamed(digest, text))
+        spec = request.spec
+        voices, said = key_of_voices(spec.references), key_of_voices(spec.history)
+        asked.append(_asked(claim, request, voices, said))
+        for (digest, _), one in zip(voices + said, spec.references + spec.history, strict=True):
             if digest not in held.known and digest not in codes:
-                codes[digest] = pack_codes(reference.codes)
-        asked.append(_asked(claim, request, references))
+                codes[digest] = pack_codes(one.codes)
     return m.SegmentsAsked(asked, codes, begun.awaited, begun.settled.made)
 
 
 def _asked(
-    claim: HeldClaim, request: RenderRequest, references: list[m.ReferenceNamed]
+    claim: HeldClaim, request: RenderRequest, voices: VoicesKey, said: VoicesKey
 ) -> m.SegmentAsked:
-    sampling = request.spec.sampling
+    sampling, history = request.spec.sampling, request.spec.history
     return m.SegmentAsked(
         pk=claim.pk,
         text=request.spec.text,
-        references=references,
+        references=[m.ReferenceNamed(digest, text) for digest, text in voices],
+        history=[
+            m.TurnNamed(digest, text, turn.key)
+            for (digest, text), turn in zip(said, history, strict=True)
+        ],
         seed=sampling.seed,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
@@ -267,7 +270,10 @@ def _ours_of(site: LocalSite, rows: Sequence[m.HeldRow], kind: Kind) -> dict[int
 
 
 def _settle(site: LocalSite, settled: m.SegmentsSettled) -> m.Nothing:
-    """Keep takes; what was asked for is found anew, so that nobody names a take at will."""
+    """Keep takes; what was asked for is found anew, so that nobody names a take at will.
+
+    Where that is another take by now, since an earlier segment is, this one is rendered again.
+    """
     sent = settled.segments
     ours = _ours_of(site, [one.claim for one in sent], Kind.SEGMENT)
     requests = build_requests([claim.pk for claim in ours.values()], shared_codes(), settled.engine)
@@ -277,6 +283,9 @@ def _settle(site: LocalSite, settled: m.SegmentsSettled) -> m.Nothing:
         request = requests.get(claim.pk)
         if isinstance(request, RenderRequest):
             claim.request, claim.take_id = request, sent[n].take_id
+            if sent[n].outcome is not None and sent[n].content_key != request.content_key:
+                site.settle_error(claim, EarlierOpenError(), segments.settle_known)
+                continue
             claim.future = _outcome(sent[n], request)
             wanted.append(claim)
         elif request is not None:

@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from synth.contract import CodesArray
+from synth.models import Take
 from voices import transitions
 from voices.models import CacheEviction, ClipCodes, StoredClip
 from voices.objects import delete_objects
@@ -54,6 +55,7 @@ class Counters:
             logger.info("codes found: %s=+%d", name, pending.pop(name))
 
 
+logger = logging.getLogger(__name__)
 _LENGTH = struct.Struct("<Q")
 
 
@@ -89,6 +91,20 @@ def unpack_codes(content: bytes, expected: Mapping[str, str]) -> CodesArray:
         raise CodesObjectError(f"it holds {codes.dtype} {codes.shape}, not int16 [K, T]")
     codes.setflags(write=False)  # many segments share one array
     return codes
+
+
+def read_take_codes(take: Take) -> CodesArray | None:
+    """Return the codes int16 [K, T] of a take; None where its object is gone or damaged.
+
+    Raises:
+        OSError: the storage cannot be read at the moment.
+    """
+    try:
+        with default_storage.open(take.codes_key) as file:
+            return unpack_codes(file.read(), {"content_key": take.content_key})
+    except (FileNotFoundError, CodesObjectError) as error:
+        logger.warning("codes of a take are no longer stored: take=%s: %s", take, error)
+        return None
 
 
 # Clip fingerprint, codec fingerprint, tenant: content, so nothing goes stale; and nobody gets codes
@@ -149,8 +165,6 @@ class CodesCache:
         if codes is not None:
             self.num_bytes -= codes.nbytes
 
-
-logger = logging.getLogger(__name__)
 
 _OVERLAP = 200
 # What one worker keeps of voices' codes in memory.

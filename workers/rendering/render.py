@@ -88,7 +88,7 @@ def settle_rendered(process: WorkerProcess, queue: RenderedQueue) -> None:
 def _note_settled(process: WorkerProcess, settled: Settled) -> None:
     """Have looked at once for what follows from segments that were settled."""
     process.note_made(settled.made)
-    if settled.again:
+    if settled.again or settled.freed:
         process.look_for_work(Kind.SEGMENT)
     if settled.done and process.has_cpu_role:
         process.look_for_work(Kind.EXPORT)  # their files, sooner than by a message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -18,16 +18,18 @@ from synth.contract import (
     Reference,
     RenderSpec,
     Sampling,
+    Turn,
     VoicesKey,
     key_of_voices,
 )
 from synth.contract import content_key as content_key
 from synth.contract import frame_cap as frame_cap
 from synth.models import JobVoice, RenderJob, Segment
-from synth.transitions.jobs import Silence, silence_of
+from synth.transitions.chains import earlier_segments
+from synth.transitions.jobs import OPEN, Silence, silence_of
 from synth.transitions.takes import place_in_series
 from voices.models import ReferenceClip, VoiceVersion
-from workers.rendering.codes import CodesLookup
+from workers.rendering.codes import CodesLookup, read_take_codes
 
 USUAL_RETAKES = 2  # with nothing but other seeds
 STEPS = 6
@@ -91,12 +93,17 @@ class SpeakerUnknownError(CodedError):
         )
 
 
+class EarlierOpenError(Exception):
+    """An earlier segment of the chain was queued again since this one was claimed."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RenderRequest:
     """Hold a segment's request and its take's content key (64 hex digits).
 
     `clips` are the fingerprints of the clips behind the spec's reference, whose codes may stay in
-    memory if `may_keep`; `is_live` says that its job is listened to while it is rendered.
+    memory if `may_keep`; `is_live` says that its job is listened to while it is rendered,
+    `is_chained` that others may wait for it.
     """
 
     spec: RenderSpec
@@ -105,6 +112,7 @@ class RenderRequest:
     is_live: bool = False
     language: str = ""
     may_keep: bool = True
+    is_chained: bool = False
 
 
 class EngineNames(Protocol):
@@ -139,48 +147,94 @@ def build_requests(
     CancelledError when its job was cancelled, CodesMissingError when its speaker's version has to
     be encoded again, VoiceSilencedError when that voice may not speak any more,
     ReferenceRemovedError when its clips are gone, SpeakerUnknownError when its speaker has no
-    voice, OSError when the storage cannot be read at the moment.
+    voice, EarlierOpenError when it has to wait, OSError when the storage cannot be read at the
+    moment.
     """
-    rows = Segment.objects.filter(pk__in=segment_ids).values_list(
-        "pk", "job_id", "speaker", "spoken_text", "seed", "candidates"
-    )
-    found = list(rows)
-    spoken_by = {(job_id, speaker) for _, job_id, speaker, *_ in found}
+    found = list(Segment.objects.filter(pk__in=segment_ids).only(*_COLUMNS))
+    spoken_by = {(segment.job_id, segment.speaker) for segment in found}
     # Voices first: where a job is deleted between the two, it is missed as a job.
     voices = _voices_of(spoken_by, codes, engine.codec_fingerprint)
     jobs = RenderJob.objects.defer("text").in_bulk({job_id for job_id, _ in spoken_by})
+    earlier = earlier_segments(found)
     requests: dict[int, RenderRequest | Exception] = {}
-    for pk, job_id, speaker, text, seed, candidates in found:
-        job, voice = jobs.get(job_id), voices.get((job_id, speaker))
+    for segment in found:
+        job, voice = jobs.get(segment.job_id), voices.get((segment.job_id, segment.speaker))
         if job is None:
             continue  # deleted in this moment
         if job.cancel_requested:
-            requests[pk] = CancelledError()
+            requests[segment.pk] = CancelledError()
         elif voice is None:
-            requests[pk] = SpeakerUnknownError(speaker)
+            requests[segment.pk] = SpeakerUnknownError(segment.speaker)
         elif isinstance(voice, Exception):
-            requests[pk] = voice
+            requests[segment.pk] = voice
         else:
-            place = place_in_series(seed, candidates)
-            requests[pk] = _request(job, voice, text, seed, place, engine.engine_class)
+            try:
+                history = _history(job, segment, earlier.get(segment.pk, ()))
+            except (EarlierOpenError, OSError) as error:
+                requests[segment.pk] = error
+            else:
+                requests[segment.pk] = _request(job, voice, segment, history, engine.engine_class)
     return requests
 
 
+_COLUMNS = ("job_id", "speaker", "spoken_text", "seed", "candidates", "chapter_id", "chain",
+            "index", "history_used")  # fmt: skip
+
+
 def _request(
-    job: RenderJob, voice: _Spoken, text: str, seed: int, place: int, engine: EngineClass
+    job: RenderJob,
+    voice: _Spoken,
+    segment: Segment,
+    history: tuple[Turn, ...],
+    engine: EngineClass,
 ) -> RenderRequest:
+    text = segment.spoken_text
     asked = Sampling(
-        seed=seed,
+        seed=segment.seed,
         temperature=job.temperature,
         top_p=job.top_p,
         top_k=job.top_k,
         max_frames=frame_cap(text),
     )
-    sampling = sampling_of_retake(asked, place)
-    spec = RenderSpec(text=text, reference=voice.reference, sampling=sampling)
-    key = content_key(spec, engine, voice.key)
-    is_live = job.live_requested_at is not None
-    return RenderRequest(spec, key, voice.clips, is_live, job.language, voice.may_keep)
+    sampling = sampling_of_retake(asked, place_in_series(segment.seed, segment.candidates))
+    spec = RenderSpec(text, voice.reference, sampling, history)
+    return RenderRequest(
+        spec,
+        content_key(spec, engine, voice.key),
+        voice.clips,
+        is_live=job.live_requested_at is not None,
+        language=job.language,
+        may_keep=voice.may_keep,
+        is_chained=segment.chain is not None,
+    )
+
+
+MOST_HISTORY_FRAMES = 768  # 36 s: beside a voice and the longest segment it fits 4,096 positions
+
+
+def _history(job: RenderJob, segment: Segment, earlier: Sequence[Segment]) -> tuple[Turn, ...]:
+    """Return what was said just before a segment, as far as it was spoken without a gap.
+
+    Args:
+        earlier: those of its chain, the next before first.
+
+    Raises:
+        EarlierOpenError: one of them is still to be rendered.
+        OSError: the storage cannot be read at the moment.
+    """
+    if any(one.status in OPEN for one in earlier):
+        raise EarlierOpenError
+    most = job.history if segment.history_used is None else segment.history_used
+    turns: list[Turn] = []
+    frames = 0
+    for one in earlier[:most]:
+        if one.take is None or (frames := frames + one.take.frames) > MOST_HISTORY_FRAMES:
+            break
+        codes = read_take_codes(one.take)
+        if codes is None:
+            break
+        turns.append(Turn(one.spoken_text, codes, one.take.content_key))
+    return tuple(reversed(turns))
 
 
 def _voices_of(

@@ -57,12 +57,13 @@ class Suspect:
 class Settled:
     """Say what became of segments: the keys of takes that are there now, and how many are done.
 
-    `again` counts those that wait for another take.
+    `again` counts those that wait for another take; `freed`: others may have waited for these.
     """
 
     made: list[str] = field(default_factory=list)
     done: int = 0
     again: int = 0
+    freed: bool = False
 
 
 @dataclass

@@ -12,6 +12,7 @@ from django.db import IntegrityError
 
 from synth.contract import CodedError, SegmentAudio
 from synth.models import Segment, Take
+from synth.transitions.chains import note_history
 from synth.transitions.claims import begin_takes, wait_for_takes
 from synth.transitions.jobs import OPEN
 from synth.transitions.segments import finish_segments, retake_segments
@@ -24,6 +25,7 @@ from workers.rendering import takes as stored_takes
 from workers.rendering.codes import CodesLookup
 from workers.rendering.render_request import (
     CodesMissingError,
+    EarlierOpenError,
     EngineNames,
     RenderRequest,
     VoiceSilencedError,
@@ -34,6 +36,7 @@ from workers.site.protocol import Begun, Settled, Store
 
 logger = logging.getLogger(__name__)
 
+PROMPT_TOO_LONG = "prompt_too_long"
 MISSING_CODES_DELAY_SECONDS = 0.5
 MOST_SETTLED_TOGETHER = 16  # each takes a millisecond or two, in which nobody else writes
 Judge = Callable[[Take, RenderRequest, SegmentAudio], None]
@@ -68,14 +71,21 @@ class SegmentSteps:
             return begun
         reused: list[tuple[HeldClaim, Take]] = []
         asked: dict[HeldClaim, RenderRequest] = {}
+        chained: dict[HeldClaim, int] = {}
         for claim in claims:
             request = requests.get(claim.pk)
             if isinstance(request, Exception):
                 self._settle(claim, request)
-            elif request is not None and request.content_key in takes:
-                reused.append((claim, takes[request.content_key]))
             elif request is not None:  # else its row is gone
-                asked[claim] = request
+                claim.request = request
+                if request.is_chained:
+                    chained[claim] = len(request.spec.history)
+                if request.content_key in takes:
+                    reused.append((claim, takes[request.content_key]))
+                else:
+                    asked[claim] = request
+        if chained:
+            retry_while_away(partial(note_history, chained))
         reused += self._begin_takes(asked, begun)
         begun.settled = self._finish(reused, is_reused=True)
         return begun
@@ -118,12 +128,16 @@ class SegmentSteps:
         if self.is_closing():  # nobody would wait for their rows
             drop_stored([take for take in outcomes if isinstance(take, Take)])
             return Settled()
+        freed = False
         for claim, outcome in zip(claims, outcomes, strict=True):
             if isinstance(outcome, Exception):
                 self._settle(claim, outcome)
+                freed |= claim.request.is_chained
             elif outcome is not None:
                 stored.append((claim, outcome))
-        return self._finish(self._with_rows(stored))
+        settled = self._finish(self._with_rows(stored))
+        settled.freed |= freed
+        return settled
 
     def _store(self, claim: HeldClaim) -> Take | Exception | None:
         """Return a rendered segment's take, whose row is still to be written, or why there is none.
@@ -192,6 +206,7 @@ class SegmentSteps:
         settled.made += [take.content_key for _, take in done]
         settled.again += len(again)
         settled.done += len(ended)
+        settled.freed |= any(claim.request.is_chained for claim in ended)
         if again:
             logger.info("suspicious takes are rendered again: count=%d", len(again))
         for claim, take in done:
@@ -221,6 +236,11 @@ def settle_known(claim: HeldClaim, error: Exception) -> bool | None:
     if isinstance(error, CodesMissingError):
         reopen_without_codes(error.version_id)
         return errors.wait(claim, seconds=MISSING_CODES_DELAY_SECONDS)
+    if isinstance(error, EarlierOpenError):
+        return errors.wait(claim)
+    if getattr(error, "code", "") == PROMPT_TOO_LONG and _has_history(claim):
+        # This engine's slots have no room for it: it is rendered without, and the row says so.
+        return leases.hand_back(Segment, claim, history_used=0)
     if isinstance(error, IntegrityError):  # the take was deleted with its job in this moment
         return errors.wait(claim)
     if isinstance(error, VoiceSilencedError):
@@ -229,3 +249,8 @@ def settle_known(claim: HeldClaim, error: Exception) -> bool | None:
         settle = errors.retry if error.retryable else errors.fail
         return settle(claim, error.code, str(error))
     return None
+
+
+def _has_history(claim: HeldClaim) -> bool:
+    request: RenderRequest | None = getattr(claim, "request", None)
+    return request is not None and bool(request.spec.history)

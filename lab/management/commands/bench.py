@@ -54,6 +54,11 @@ BENCHES = {
         "many segments at once, from text to audio",
         arguments.add_segments_arguments,
     ),
+    "joins": Bench(
+        "lab.bench.joins",
+        "steps of pitch and level between segments, with and without history",
+        arguments.add_joins_arguments,
+    ),
     "cold": Bench(
         "lab.bench.cold",
         "each part of a process's start, and its memory",

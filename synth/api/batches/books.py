@@ -39,6 +39,7 @@ from synth.audiobooks.plans import writable
 from synth.audiobooks.start import order_from
 from synth.audiobooks.uploads import upload_book
 from synth.jobs.orders import check_options, speakers_of
+from synth.jobs.planning import Planner
 from synth.jobs.submit import Sender, make_once
 from synth.models import PRIORITIES, ApiKey, Batch, BatchEntry, BookSource
 from synth.transitions.book_batches import advance_on_commit, attach_book
@@ -85,7 +86,7 @@ class _Checker:
         self, defaults: Mapping[str, Any], owner: AbstractBaseUser | None, taken: Sequence[str]
     ) -> None:
         self._defaults, self._owner = defaults, owner
-        self._reader = ManifestEntrySerializer()
+        self._reader, self._planner = ManifestEntrySerializer(), Planner(owner)
         self._places: dict[str, str] = dict.fromkeys(taken, "an earlier entry")
         self._voices: dict[str, SubmitRejectedError | None] = {}
 
@@ -115,6 +116,7 @@ class _Checker:
         asked = BookFormSerializer.validate(self._reader, {**said, "file": None, "start": False})
         order = order_from(asked["options"])
         check_options(order)
+        self._planner.history_of(order, is_book=True)
         if not (order.voice or order.voices):
             raise SubmitRejectedError(
                 "voice_required",

@@ -124,7 +124,8 @@ class SegmentRenderView(APIView):
     def post(self, request: Request, job_id: uuid.UUID, segment_id: int) -> Response:
         """Render a segment again, with another seed or another text; the rest of the job is kept.
 
-        The job runs again and its file is made again. The same request sent twice renders once.
+        In a job with history the `followers` of the segment are rendered again as well. The job
+        runs again and its file is made again. The same request sent twice renders once.
         """
         asked = nouns.read_body(request, RenderAgainSerializer)
         rerender(_find(request, job_id, segment_id), **asked, api_key=key_of(request))
@@ -140,7 +141,8 @@ class SegmentRenderView(APIView):
 SEGMENT_ACTIONS = {
     "choose": SEGMENT.action(
         "choose_job_segment_take",
-        "Choose another take of the segment; nothing is rendered, and the file is made again.",
+        "Choose another take of the segment; the file is made again. Nothing is rendered but, in a "
+        "job with history, the segments that were rendered after it.",
         lambda request, segment, asked: choose(segment, asked["take"]),
         *(409, 415),
         body=ChooseSerializer,

@@ -278,12 +278,31 @@ class SegmentSerializer(serializers.ModelSerializer[Segment]):
     finish_reason = string(null=True, source="take.finish_reason", default=None)
     quality = ShownField(quality_of, QualitySerializer(allow_null=True))
     candidates = CandidateSerializer(many=True)
+    history = integer(
+        "How many earlier segments this one was rendered after; null before that, and in jobs "
+        "without history.",
+        null=True,
+        source="history_used",
+    )
+    history_expected = ShownField(
+        lambda segment: min(segment.job.history, segment.chain_place or 0),
+        serializers.IntegerField(
+            help_text="How many that would be if all of them were rendered and fitted."
+        ),
+    )
+    followers = ShownField(
+        lambda segment: segment.chain_left or 0,
+        serializers.IntegerField(
+            help_text="How many later segments, at most, are rendered again with this one."
+        ),
+    )
 
     class Meta:
         model = Segment
         fields = (
             "id", "index", "chapter", "text", "spoken_text", "speaker", "status", "seed",
             "attempts", "retakes", "quality", "candidates", "error_code", "error_message",
-            "frames", "audio_seconds", "finish_reason", "pause_after_ms", "finished_at",
+            "frames", "audio_seconds", "finish_reason", "pause_after_ms", "history",
+            "history_expected", "followers", "finished_at",
         )  # fmt: skip
         read_only_fields = fields

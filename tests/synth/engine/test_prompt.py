@@ -6,13 +6,14 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from lab.golden.case import GoldenFolder
 from lab.golden.generate import Conversation, check_prompt_length, pair_voices
 from lab.golden.models import Loaded
-from synth.contract import Reference
+from synth.contract import Reference, Turn
 from synth.engine.errors import CheckpointError, InvalidSpecError, PromptTooLongError
 from synth.engine.prompt import (
     PromptBuilder,
@@ -91,6 +92,27 @@ def test_voices_that_differ_in_one_code_or_letter_have_parts_of_their_own(
     assert parts.forget((one,)) == key
     again = parts.prefix((one,))[1]
     assert again is not columns and torch.equal(again, columns)
+
+
+def test_history_is_closed_turns_between_the_voices_and_the_text(
+    builder: PromptBuilder, loaded: Loaded
+) -> None:
+    parts, one = PromptParts(builder), voice(1)
+    said = [Turn("One, two.", voice(2).codes), Turn("A\n\n", voice(3).codes)]
+    # What the public implementation makes of it; the golden `prompts` pin that.
+    conversation = Conversation(builder, [VoicePrompt(one.text, torch.from_numpy(one.codes))])
+    for turn in said:
+        conversation.ask(turn.text)
+        conversation.answer(torch.from_numpy(turn.codes))
+    expected = conversation.ask("Three.")
+
+    found = torch.cat([parts.prefix((one,))[1], parts.own("Three.", said)], dim=1)
+
+    assert torch.equal(found, expected)
+    assert torch.equal(parts.own("Three."), builder.turn("Three."))
+    assert (found[0] == loaded.tokenizer.special.im_end).sum() == 1 + 2 * len(said) + 1
+    with pytest.raises(InvalidSpecError, match=r"0\.\.255"):
+        parts.own("Three.", [Turn("One.", voice(2).codes + np.int16(4096))])
 
 
 def test_a_prompt_must_leave_the_reserved_positions() -> None:

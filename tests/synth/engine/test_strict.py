@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lab.bench.presets import preset_models
-from synth.contract import RenderSpec, SegmentAudio
+from synth.contract import RenderSpec, SegmentAudio, Turn
 from synth.engine import Engine
 from synth.engine.loading.loaded_models import LoadedModels
 from synth.engine.slots.requests import SlotRequest
@@ -131,6 +131,9 @@ def models(request: pytest.FixtureRequest) -> LoadedModels:
 
 
 MINE = spec("The same words each time.", voice(1, 40), seed=77, max_frames=FRAMES)
+AFTER = replace(
+    MINE, history=(Turn("What was said before.", voice(5, 30).codes), Turn("Next.", voice(6).codes))
+)
 
 
 def others(number: int, *, voice_frames: int) -> list[RenderSpec]:
@@ -174,6 +177,19 @@ def test_the_bits_are_the_same_in_every_arrangement(models: LoadedModels, begin:
 
     resumed = begin(models)  # another engine, whose prefix is computed anew
     assert_same(resumed.of(resumed.engine.submit(MINE)), alone)
+
+
+def test_the_bits_are_the_same_behind_a_history(models: LoadedModels, begin: Begin) -> None:
+    traces = begin(models)
+    alone = traces.of(traces.engine.submit(AFTER))
+    without = traces.of(traces.engine.submit(MINE))
+    assert not torch.equal(alone[1][0], without[1][0]), "the history is heard"
+
+    specs = [*others(3, voice_frames=10), AFTER, *others(2, voice_frames=300)]
+    futures = [traces.engine.submit(one) for one in specs]
+    assert_same(traces.of(futures[3]), alone)
+    for future in futures:
+        future.result(120)
 
 
 def test_the_bits_are_the_same_after_memory_ran_out(

@@ -96,7 +96,29 @@ def test_job_without_options_shows_that_it_has_none(api: APIClient, ada: Voice) 
     assert {name: shown[name] for name in OPTIONS} == dict.fromkeys(OPTIONS) | {
         "language": "en", "format": "wav", "pauses": {}, "webhook": "", "live": False, "seed": 0,
     }  # fmt: skip
+    assert shown["history"] == 0
     assert (shown["deadline"], shown["lexicons"], shown["lexicon"]) == (None, [], [])
+
+
+def test_history_is_what_the_card_allows_and_none_unless_asked_for(
+    api: APIClient, ada: Voice, settings: Settings
+) -> None:
+    path = settings.CHECKPOINT / "card.json"
+    refused = post(api, voice="Ada", history=1)
+    assert refusal_of(refused) == (400, "history_not_supported")
+    assert refused.json()["errors"][0]["attr"] == "history"
+    assert "at most 0" in refused.json()["detail"]
+    assert post(api, voice="Ada", history=0).json()["history"] == 0
+
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"history": 1}))
+
+    assert post(api, voice="Ada").json()["history"] == 0
+    assert refusal_of(post(api, voice="Ada", history=2)) == (400, "history_not_supported")
+    shown = post(api, voice="Ada", history=1).json()
+    assert shown["history"] == 1
+    listed = api.get(f"{URL}/{shown['id']}/segments").json()["results"]
+    told = [(one["history"], one["history_expected"], one["followers"]) for one in listed]
+    assert told == [(None, 0, 1), (None, 1, 0)]
 
 
 WRONG: dict[str, list[object]] = {
@@ -116,6 +138,7 @@ WRONG: dict[str, list[object]] = {
                 [{"find": "a", "say": "b", "language": "english"}],
                 [{"find": "a", "say": "b", "else": 1}], [{"find": "a", "say": "b"}] * 501],
     "max_retakes": [-1, 9, "1", 1.0],
+    "history": [-1, 3, "1", 1.0, True],
     "deadline": ["tomorrow", "2026-01-31", "2036-01-31T12:00:00", 0, -5, True, "3600", 315_360_001,
                  "9999-12-31T23:59:59-12:00", [], "0001-01-01T00:00:00+12:00",
                  "2020-01-01T00:00:00Z", "", {}, None, "\0"],

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.files.storage import default_storage
+from pytest_django import Settings
 
 from synth.models import Export, Segment, Take, WorkerStatus
 from tests.workers.pairs import (
@@ -37,19 +39,24 @@ def takes() -> dict[str, tuple[str, bytes, dict[str, Any]]]:
 
 @pytest.mark.parametrize("pair", ["files"], indirect=True)
 def test_home_renders_a_job_and_a_voice_as_a_worker_of_the_site_does(
-    setting: RemoteSetting, pair: Pair
+    setting: RemoteSetting, pair: Pair, settings: Settings, tmp_path: Path
 ) -> None:
+    settings.CHECKPOINT = tmp_path / "allowing"
+    settings.CHECKPOINT.mkdir()
+    (settings.CHECKPOINT / "card.json").write_text('{"name": "x", "licence": "y", "history": 1}')
     strict = {"TTS_ENGINE_STRICT": "true"}
     worker = setting.home.start_worker("gpu", **strict).wait_ready()
     voice = new_voice()
     wait_encoded(voice)
-    job = submit(voice, sentences=6)
+    job = submit(voice, sentences=6, history=1)
     wait_ended(job)
 
     assert_whole(job)
     assert set(Segment.objects.values_list("claimed_by", "attempts")) == {
         (setting.home.name_of(worker), 1)
     }
+    # The fifth one's words begin a chain.
+    assert list(job.segments.values_list("history_used", flat=True)) == [0, 1, 1, 1, 0, 1]
     assert counter("encoder_run") == 1
     status = WorkerStatus.objects.get(pk=setting.home.name_of(worker))
     assert (status.role, status.state) == ("gpu", "ready")
@@ -64,7 +71,7 @@ def test_home_renders_a_job_and_a_voice_as_a_worker_of_the_site_does(
     remote, export = takes(), Export.objects.get(job=job)
     Take.objects.all().delete()
     pair.start_worker("local", role="gpu", **strict).wait_ready()
-    again = submit(voice, sentences=6)
+    again = submit(voice, sentences=6, history=1)
     wait_ended(again)
 
     assert_whole(again)

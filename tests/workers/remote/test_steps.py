@@ -39,7 +39,7 @@ def key_of(user: User, *scopes: str) -> str:
 
 
 def send(
-    key: str, step: str, body: Any = b"\x80", *, name: str = "gpu", protocol: str = "1"
+    key: str, step: str, body: Any = b"\x80", *, name: str = "gpu", protocol: str = str(m.PROTOCOL)
 ) -> Any:
     """Send a step as it stands; return the answer."""
     content = m.write(body) if isinstance(body, m.Part) else body
@@ -103,7 +103,8 @@ def test_worker_of_another_version_is_told_both(operator: User) -> None:
     answer = send(key_of(operator), "begin", protocol="7")
 
     assert (answer.status_code, answer.json()["code"]) == (409, "worker_version_unfit")
-    assert "version 7" in answer.json()["detail"] and "version 1" in answer.json()["detail"]
+    said = answer.json()["detail"]
+    assert "version 7" in said and f"version {m.PROTOCOL}" in said
 
 
 def claimed(key: str, name: str = "gpu") -> list[m.HeldRow]:

@@ -5,7 +5,8 @@
   const ttsweb = (window.ttsweb = window.ttsweb || {});
   const { make } = ttsweb;
   const NOBODY = "00000000-0000-0000-0000-000000000000";
-  const OPTIONS = ["voice", "format", "preset", "priority", "notes", "tables", "alt_texts", "speaker_names"];
+  const OPTIONS = ["voice", "format", "preset", "priority", "notes", "tables", "alt_texts", "speaker_names", "history"];
+  const NUMBERS = ["history"];
   const isManifest = (file) => /\.(csv|jsonl)$/i.test(file.name);
   const bytes = (number) => (number < 1e6 ? `${Math.max(1, Math.round(number / 1e3))} kB` : `${(number / 1e6).toFixed(1)} MB`);
 
@@ -94,7 +95,10 @@
 
     options() {
       const found = {};
-      for (const name of OPTIONS) if (this.form.elements[name].value) found[name] = this.form.elements[name].value;
+      for (const name of OPTIONS) {
+        const { value } = this.form.elements[name];
+        if (value) found[name] = NUMBERS.includes(name) ? Number(value) : value;
+      }
       return found;
     }
 
