@@ -65,6 +65,17 @@ FIGURES = (
         more_is_better=True,
     ),
     Figure(
+        "tokens_per_second_int8",
+        "the same in 8 bits",
+        "1/s",
+        50_000,
+        75_000,
+        "-",
+        "serving",
+        "segments",
+        more_is_better=True,
+    ),
+    Figure(
         "codec_rate",
         "codec decode alone",
         "audio-s/s",

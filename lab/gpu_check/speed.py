@@ -44,24 +44,21 @@ def measure_machine(context: Context) -> Found:
 
 
 def measure_ar(context: Context) -> Found:
-    """Measure whole frames with graphs off and on, beside the plain loop and the roofline.
-
-    On a GPU in bfloat16, and in 8 bits with graphs alone.
-    """
-    graphs = "off,on" if context.on_gpu else "off"
-    sizes = () if context.on_gpu else ("--frames", "8", "--windows", "2", "--baseline-frames", "2")
-    batch = "1,8,64" if context.on_gpu else "1,4"
-    report = run_bench(context, "ar", "--batch", batch, "--baseline", "--graphs", graphs, *sizes)
-    dtype = "bfloat16" if context.on_gpu else report.rows[0]["dtype"]
-    best = "on" if context.on_gpu else "off"
-    rtf = value_of(report.rows, "real_time_factor", batch=1, graphs=best, dtype=dtype)
-    found = found_of(report, rtf=rtf)
-    if context.on_gpu:
-        sizes = ("--frames", "32", "--windows", "3", "--graphs", "on")
-        eight = run_bench(context, "ar", "--dtype", "int8", "--batch", batch, *sizes)
-        found.rows = [*report.rows, *eight.rows]
-        rtf = value_of(eight.rows, "real_time_factor", batch=1)
-        found.figures |= {} if rtf is None else {"rtf_int8": rtf}
+    """Measure whole frames beside the plain loop and the roofline; on a GPU replayed ones."""
+    if not context.on_gpu:
+        sizes = ("--frames", "8", "--windows", "2", "--baseline-frames", "2")
+        report = run_bench(context, "ar", "--batch", "1,4", "--baseline", "--graphs", "off", *sizes)
+        dtype = report.rows[0]["dtype"]
+        return found_of(report, rtf=value_of(report.rows, "real_time_factor", batch=1, dtype=dtype))
+    sizes = ("--batch", "1,8,64", "--graphs", "on", "--windows", "3")
+    report = run_bench(context, "ar", "--dtype", "bfloat16", "--baseline", *sizes)
+    eight = run_bench(context, "ar", "--dtype", "int8", *sizes)
+    found = found_of(
+        report,
+        rtf=value_of(report.rows, "real_time_factor", batch=1),
+        rtf_int8=value_of(eight.rows, "real_time_factor", batch=1),
+    )
+    found.rows = [*report.rows, *eight.rows]
     return found
 
 
@@ -170,7 +167,7 @@ def _count_used_bytes(device: torch.device) -> int:
 
 STEPS = (
     Step("machine", 15, measure_machine),
-    Step("ar", 100, measure_ar),
+    Step("ar", 60, measure_ar),
     Step("fast", 45, measure_fast),
     Step("memory", 15, measure_memory),
     Step("kernels", 50, measure_kernels),

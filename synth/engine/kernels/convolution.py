@@ -131,23 +131,27 @@ def convolve(
     )  # fmt: skip
 
 
-# By the most output channels and the most columns of all streams together; the first that fits.
-# Shared memory is at most 96 KB, which every card since compute capability 8.0 has.
-_MANY = 1 << 62
-TILES: tuple[tuple[int, int, Tile], ...] = (
-    (16, _MANY, Tile(128, 16, 32, 4, 4)),
-    (96, _MANY, Tile(128, 128, 32, 8, 4)),
-    (192, 4096, Tile(64, 64, 64, 4, 4)),
-    (192, _MANY, Tile(128, 64, 64, 4, 4)),
-    (_MANY, 256, Tile(64, 32, 128, 4, 4)),
-    (_MANY, 2048, Tile(64, 64, 64, 4, 4)),
-    (_MANY, _MANY, Tile(128, 128, 64, 8, 3)),
-)
+# Shared memory is at most 96 KB, which every card since compute capability 8.0 has. What suits is
+# measured on an H200 by the step conv-tiles of lab.gpu_check.
+ONE_OUTPUT, NARROW = Tile(128, 16, 32, 4, 4), Tile(128, 64, 32, 4, 4)
+LARGE, HIGH = Tile(128, 128, 64, 8, 3), Tile(128, 64, 64, 4, 4)
+MEDIUM, SMALL = Tile(64, 64, 64, 4, 4), Tile(64, 32, 128, 4, 4)
+TILES = (ONE_OUTPUT, NARROW, LARGE, HIGH, MEDIUM, SMALL)
+_BUSY, _HALF_BUSY = 128, 32  # large tiles that keep a device's processors, or a part of them, busy
 
 
 def choose_tile(rows: int, outs: int) -> Tile:
     """Return the tile for so many output columns and output channels."""
-    return next(tile for most, many, tile in TILES if outs <= most and rows <= many)
+    if outs <= ONE_OUTPUT.outs:
+        return ONE_OUTPUT
+    if outs <= 96:
+        return NARROW
+    if outs <= 192:
+        return MEDIUM if rows <= 8192 else HIGH
+    tiles = triton.cdiv(rows, LARGE.rows) * triton.cdiv(outs, LARGE.outs)
+    if tiles >= _BUSY:
+        return LARGE
+    return MEDIUM if tiles >= _HALF_BUSY else SMALL
 
 
 _VARYING = ["rows", "length", "columns", "active_columns", "taps", "dilation"]

@@ -136,6 +136,6 @@ def test_laid_weights_are_pytorchs_convolution(generator: torch.Generator) -> No
 
 def test_every_size_has_a_tile_that_all_cards_hold() -> None:
     assert {choose_tile(rows, outs) for rows in (1, 10**4, 10**7) for outs in (1, 96, 192, 6144)}
-    for _, _, tile in TILES:
+    for tile in TILES:
         numbers = tile.ins * (tile.rows + tile.outs) * tile.stages
         assert 2 * numbers <= 99 * 1024 and tile.rows >= 64 and tile.warps >= 4
