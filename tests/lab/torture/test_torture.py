@@ -19,7 +19,7 @@ from lab.torture.faults import NAMES
 from tests.sources import PROJECT
 from tests.workers.commands import children_of
 
-PATIENCE_SECONDS = 400  # of a machine that runs everything at once
+PATIENCE_SECONDS = 700  # of a machine that runs everything at once
 SOON_MINUTES = "0.4"
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="a disk is mounted by root alone")
 
@@ -36,7 +36,9 @@ def run(environment: dict[str, str], *arguments: str) -> tuple[int, dict[str, An
         timeout=PATIENCE_SECONDS,
     )
     assert ended.stdout, ended.stderr
-    return ended.returncode, json.loads(ended.stdout), ended.stderr
+    found = json.loads(ended.stdout)
+    assert "error" not in found, found
+    return ended.returncode, found, ended.stderr
 
 
 def assert_unharmed(code: int, found: dict[str, Any], names: set[str]) -> None:
@@ -109,7 +111,7 @@ def test_servers_that_go_away_lose_nothing(clean_env: dict[str, str]) -> None:
 @pytest.mark.thorough
 def test_each_planted_defect_is_found_and_named(clean_env: dict[str, str]) -> None:
     code, found, errors = run(
-        clean_env, "--minutes", SOON_MINUTES, "--faults", "none", "--plant", ",".join(DEFECTS)
+        clean_env, "--minutes", "0.2", "--faults", "none", "--plant", ",".join(DEFECTS)
     )
 
     said = " ".join(problem["problem"] for problem in found["problems"])
