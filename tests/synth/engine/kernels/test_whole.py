@@ -193,8 +193,8 @@ def test_chunks_of_streams_give_the_audio_of_the_whole(
     device: torch.device, operands: torch.dtype | None, close: float
 ) -> None:
     plain, fused = pair(CodecDecoder, device, torch.float32, operands)
-    codes = [random_codes(CONFIG, 20, seed) for seed in range(2)]
-    found, _ = decode_rounds(fused, codes, [(1, 1), (2, 2), (8, 8), (9, 9)])
+    codes = [random_codes(CONFIG, 12, seed) for seed in range(2)]
+    found, _ = decode_rounds(fused, codes, [(1, 1), (2, 2), (4, 4), (5, 5)])
     for audio, matrix in zip(found, codes, strict=True):
         (whole,) = plain.decode([matrix])
         torch.testing.assert_close(audio, whole, atol=close, rtol=0)
