@@ -239,6 +239,7 @@ BAD = {
                 ("[regex] (a = b", "pattern"), ("[regex, word] a = b", "in brackets is unknown"),
                 ("[language english] a = b", "language tag"), ("a\0 = b", "Null characters")],
     "max_retakes": [("9", "less than or equal to 8")],
+    "history": [("3", "less than or equal to 2"), ("1", "at most 0")],
     "webhook": [("ftp://hooks.example/in", "http"), ("http://127.0.0.1/in", "public")],
     "reference_text": [("Words.", "Choose the clip")],
     "text": [("", "required"), ("...", "nothing to speak"), ("<|speaker:4|>Hello.", "speaker:4")],
