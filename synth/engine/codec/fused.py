@@ -77,7 +77,8 @@ class FusedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map float32 [..., in] to [..., out]."""
-        rows = self._kernel.to_operands(x, self._dtype).reshape(1, -1, x.shape[-1])
+        # Of one stream's columns this is a view that is still turned round.
+        rows = self._kernel.to_operands(x, self._dtype).reshape(1, -1, x.shape[-1]).contiguous()
         out = x.new_empty(1, rows.shape[1], self._taps.outs)
         self._kernel.convolve(rows, self._taps, out=out)
         return out.view(*x.shape[:-1], -1)

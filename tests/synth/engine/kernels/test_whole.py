@@ -170,6 +170,8 @@ def test_a_decoder_gives_the_same_audio(
     plain, fused = pair(CodecDecoder, device, dtype, operands)
     codes = [random_codes(CONFIG, 9), random_codes(CONFIG, 4, 1)]
     found, expected = fused.decode(codes), plain.decode(codes)
+    alone = fused.decode(codes[:1])[0]
+    torch.testing.assert_close(alone, expected[0], atol=close, rtol=0)
     assert uses_kernels(fused) and not uses_kernels(plain)
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, atol=close, rtol=0)
@@ -195,6 +197,8 @@ def test_chunks_of_streams_give_the_audio_of_the_whole(
     plain, fused = pair(CodecDecoder, device, torch.float32, operands)
     codes = [random_codes(CONFIG, 12, seed) for seed in range(2)]
     found, _ = decode_rounds(fused, codes, [(1, 1), (2, 2), (4, 4), (5, 5)])
+    alone, _ = decode_rounds(fused, codes[:1], [(3,), (1,)])
+    torch.testing.assert_close(alone[0], found[0][: len(alone[0])], atol=close, rtol=0)
     for audio, matrix in zip(found, codes, strict=True):
         (whole,) = plain.decode([matrix])
         torch.testing.assert_close(audio, whole, atol=close, rtol=0)
