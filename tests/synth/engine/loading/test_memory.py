@@ -158,7 +158,7 @@ def test_slots_that_do_not_fit_are_refused_with_numbers_that_are_right() -> None
     sentence = refusal(LONG, memory, 64)
 
     found = re.fullmatch(
-        "64 slots of 4096 positions need 39\\.9 GB, but cuda:0 has only [\\d.]+ GB left for "
+        "64 slots of 4096 positions need 39\\.8 GB, but cuda:0 has only [\\d.]+ GB left for "
         "them: the weights need 10\\.7 GB, working memory .* and the reserve 1\\.2 GB of "
         "24\\.0 GB free\\. Set TTS_ENGINE_SLOTS to (\\d+) or fewer, or "
         "TTS_ENGINE_MAX_POSITIONS to (\\d+) or fewer\\.",
