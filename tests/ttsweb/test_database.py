@@ -83,8 +83,8 @@ def test_database_of_an_early_version_is_refused_with_a_sentence(
 def test_database_lacks_later_migrations_and_none_where_it_has_all_that_were_joined() -> None:
     MigrationRecorder(connection).record_unapplied("voices", "0001_squashed")
     assert missing_migrations() == []
-    MigrationRecorder(connection).record_unapplied("synth", "0005_sign_in_and_audit")
-    assert missing_migrations() == ["synth.0005_sign_in_and_audit"]
+    MigrationRecorder(connection).record_unapplied("synth", "0006_history")
+    assert missing_migrations() == ["synth.0006_history"]
 
 
 # --- writers of an SQLite file, whichever process or thread they are in ---------------------------
