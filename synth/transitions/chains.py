@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
 
-from django.db.models import Exists, F, OuterRef, Value
-from django.db.models.functions import Coalesce
+from django.db.models import F
 
 from synth.jobs.removal import delete_takes
 from synth.models import RenderJob, Segment
@@ -18,20 +17,6 @@ from synth.transitions.jobs import OPEN, reopen_job
 from ttsweb import leases
 from ttsweb.leases import AnyClaim
 from ttsweb.work import Kind, enqueue
-
-
-def earlier_is_open() -> Exists:
-    """Return the condition that an earlier segment of the chain is still to be rendered."""
-    # An expression, so that SQLite reads the index of chains and not that of all that is queued.
-    rows = Segment.objects.alias(state=Coalesce("status", Value("")))
-    return Exists(
-        rows.filter(
-            chapter=OuterRef("chapter"),
-            chain=OuterRef("chain"),
-            index__lt=OuterRef("index"),
-            state__in=OPEN,
-        )
-    )
 
 
 def earlier_segments(segments: Collection[Segment]) -> dict[int, list[Segment]]:

@@ -28,8 +28,7 @@ from django.db.models.functions import Coalesce
 from synth.jobs.removal import update_jobs
 from synth.models import LaneTurn, RenderJob, Segment
 from synth.transitions.batches import start_batches
-from synth.transitions.chains import earlier_is_open
-from synth.transitions.jobs import UNFINISHED, JobStatus, unready_voices
+from synth.transitions.jobs import OPEN, UNFINISHED, JobStatus, unready_voices
 from ttsweb import leases
 from ttsweb.leases import AnyClaim, Claim
 
@@ -54,7 +53,7 @@ def claimable_segments(codec_fingerprint: str) -> QuerySet[Segment]:
     return Segment.objects.filter(
         ~Exists(unready),
         ~Q(content_key__in=rendering_keys()),
-        ~earlier_is_open(),
+        ~_earlier_is_open(),
         Q(job__deadline_at__isnull=True) | Q(job__deadline_at__gt=now),
         status=Segment.Status.QUEUED,
         not_before__lte=now,
@@ -415,4 +414,18 @@ def _queued(segments: QuerySet[Segment], want: Want) -> QuerySet[Segment]:
         rows = rows.filter(tries__lt=want.attempts_below)
     if want.rendering:
         rows = rows.exclude(content_key__in=want.rendering)
-    return rows.filter(~earlier_is_open(), free_from__lte=want.now)
+    return rows.filter(~_earlier_is_open(), free_from__lte=want.now)
+
+
+def _earlier_is_open() -> Exists:
+    """Return the condition that an earlier segment of the chain is still to be rendered."""
+    # An expression, so that SQLite reads the index of chains and not that of all that is queued.
+    rows = Segment.objects.alias(state=Coalesce("status", Value("")))
+    return Exists(
+        rows.filter(
+            chapter=OuterRef("chapter"),
+            chain=OuterRef("chain"),
+            index__lt=OuterRef("index"),
+            state__in=OPEN,
+        )
+    )

@@ -156,7 +156,7 @@ _CODES = {
         character_unknown chapter_empty chapter_unknown clip_empty clip_not_audio clip_required
         codes_invalid codes_of_other_clip codes_required scopes_unfit cover_unreadable csv_columns
         deadline_past edit_invalid file_empty file_not_utf8 file_too_slow find_empty
-        given_by_entry language_invalid lexicon_too_slow loudness_unfit
+        given_by_entry history_not_supported language_invalid lexicon_too_slow loudness_unfit
         manifest_empty manifest_header_invalid manifest_not_utf8
         merge_mixed merge_not_adjacent merge_too_few order_incomplete
         pattern_empty pattern_invalid pattern_too_slow pls_doctype pls_invalid

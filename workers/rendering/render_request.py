@@ -155,7 +155,8 @@ def build_requests(
     # Voices first: where a job is deleted between the two, it is missed as a job.
     voices = _voices_of(spoken_by, codes, engine.codec_fingerprint)
     jobs = RenderJob.objects.defer("text").in_bulk({job_id for job_id, _ in spoken_by})
-    earlier = earlier_segments(found)
+    chained = [one for one in found if one.chain is not None]
+    earlier = earlier_segments(chained) if chained else {}
     requests: dict[int, RenderRequest | Exception] = {}
     for segment in found:
         job, voice = jobs.get(segment.job_id), voices.get((segment.job_id, segment.speaker))
