@@ -112,7 +112,7 @@ def test_web_process_that_sleeps_past_the_leases_publishes_nothing_twice(
 ) -> None:
     other = pair.start_worker("local", role="gpu").wait_ready()
     worker, voice = start(setting)
-    job = submit(voice, sentences=12)
+    job = submit(voice, sentences=60)  # enough for both
     wait_busy(setting, worker)
     setting.web.send(signal.SIGSTOP)
     # It may have been stopped in a transaction, which on SQLite keeps all others waiting.
@@ -120,13 +120,13 @@ def test_web_process_that_sleeps_past_the_leases_publishes_nothing_twice(
     setting.web.send(signal.SIGCONT)
     wait_ended(job)
     other.kill()
-    later = submit(voice, sentences=2, first=50)
+    later = submit(voice, sentences=2, first=100)
     wait_ended(later)
 
     assert_whole(job, later)
     again = Segment.objects.filter(job=later, claimed_by=setting.home.name_of(worker))
     assert again.exists(), "it never worked again"
-    assert Take.objects.count() == 14
+    assert Take.objects.count() == 62
 
 
 @FILES
