@@ -47,39 +47,25 @@ EPS = 1e-6
 EXTRAS = ["", "norm bias", "norm gated", "residual", "bias residual"]
 SIZES = [(1, 16, 1), (1, 100, 7), (2, 100, 7), (1, 1500, 3), (2, 64, 40), (3, 300, 50)]
 SIZES += [(8, 256, 33), (16, 90, 40)]
+SIZES_IN_8_BITS = [(1, 100, 7), (2, 600, 9), (3, 300, 50), (20, 150, 40), (70, 96, 40)]
+SIZES_IN_8_BITS += [(130, 64, 9)]
+# Rows, inputs, outputs, and whether the matrix is in 8 bits.
+PRODUCTS = [(*one, False) for one in SIZES] + [(*one, True) for one in SIZES_IN_8_BITS]
 
 
-@pytest.mark.parametrize(("sizes", "extras", "dtype"), sweep(SIZES, EXTRAS, DTYPES))
+@pytest.mark.parametrize(("product", "extras", "dtype"), sweep(PRODUCTS, EXTRAS, DTYPES))
 def test_product_and_what_is_around_it_are_those_of_the_torch_form(
-    generator: torch.Generator, sizes: tuple[int, int, int], extras: str, dtype: torch.dtype
+    generator: torch.Generator,
+    product: tuple[int, int, int, bool],
+    extras: str,
+    dtype: torch.dtype,
 ) -> None:
-    rows, num_in, num_out = sizes
+    rows, num_in, num_out, in_8_bits = product
     gated = "gated" in extras
     x = draw(generator, rows, num_in, dtype=dtype)
     height = num_out * (2 if gated else 1)
-    weight = draw(generator, height, num_in, dtype=dtype, scale=num_in**-0.5)
-    shapes = {"norm": (num_in,), "bias": (num_out,), "residual": (rows, num_out)}
-    given = {
-        name: draw(generator, *shape, dtype=dtype)
-        for name, shape in shapes.items()
-        if name in extras
-    }
-    expected = gemv_torch(x, weight, eps=EPS, gated=gated, **given)
-    assert_close(gemv(x, weight, eps=EPS, gated=gated, **given), expected)
-
-
-SCALED_SIZES = [(1, 100, 7), (2, 600, 9), (3, 300, 50), (20, 150, 40), (70, 96, 40), (130, 64, 9)]
-
-
-@pytest.mark.parametrize(("sizes", "extras", "dtype"), sweep(SCALED_SIZES, EXTRAS, DTYPES))
-def test_product_of_a_matrix_in_8_bits_is_that_of_the_torch_form(
-    generator: torch.Generator, sizes: tuple[int, int, int], extras: str, dtype: torch.dtype
-) -> None:
-    rows, num_in, num_out = sizes
-    gated = "gated" in extras
-    x = draw(generator, rows, num_in, dtype=dtype)
-    height = num_out * (2 if gated else 1)
-    weight = ScaledRows.of(draw(generator, height, num_in, dtype=dtype, scale=num_in**-0.5))
+    matrix = draw(generator, height, num_in, dtype=dtype, scale=num_in**-0.5)
+    weight = ScaledRows.of(matrix) if in_8_bits else matrix
     shapes = {"norm": (num_in,), "bias": (num_out,), "residual": (rows, num_out)}
     given = {
         name: draw(generator, *shape, dtype=dtype)
