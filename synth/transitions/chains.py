@@ -19,14 +19,11 @@ from ttsweb.leases import AnyClaim
 from ttsweb.work import Kind, enqueue
 
 
-def earlier_segments(segments: Collection[Segment]) -> dict[int, list[Segment]]:
+def earlier_segments(chained: Collection[Segment]) -> dict[int, list[Segment]]:
     """Return by primary key the earlier segments of chained ones, the next before first.
 
     With their takes, in a query for all.
     """
-    chained = [one for one in segments if one.chain is not None]
-    if not chained:
-        return {}
     rows = Segment.objects.filter(
         chapter__in={one.chapter_id for one in chained}, chain__in={one.chain for one in chained}
     )
