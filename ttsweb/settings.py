@@ -219,9 +219,10 @@ DTYPE = env_str(
     default="auto",
     choices=("auto", "float32", "bfloat16", "float16", "int8", "int8-slow"),
     help="Number format of the transformers; `auto` is bfloat16 if the device multiplies it, and "
-    "`int8` on a GPU too small for it. `int8` is faster and less exact; `int8-slow` (GPU) leaves "
-    "the smaller transformer, which reads its weights ten times a frame, in 16 bits. `float16` is "
-    "for GPUs without bfloat16.",
+    "`int8` on a GPU too small for it. `int8` takes half the memory and is less exact; on a "
+    "CPU it is faster, on a large GPU slower where many streams run. `int8-slow` (GPU) leaves the "
+    "smaller transformer, which reads its weights ten times a frame, in 16 bits. `float16` is for "
+    "GPUs without bfloat16.",
 )
 ENGINE_SLOTS = env_int(
     "TTS_ENGINE_SLOTS",
