@@ -31,6 +31,7 @@ _TITLE_CHARS = 60
 _ANY = "00000000-0000-0000-0000-000000000000"
 # Of each way to ask from a program: its name for the script, for people, and what it needs.
 _CODE = (("curl", "curl", "needs curl and jq"), ("python", "Python", "needs nothing else"))
+_CELLS = ("state", "audio", "progress")  # of a job's row, as the list of jobs shows them
 _RENDERS, _WRITES_FILES = ("all", "gpu"), ("all", "cpu")
 _STARTS = (WorkerStatus.State.STARTING, WorkerStatus.State.WARMING)
 
@@ -124,7 +125,7 @@ def _newest_jobs(request: HttpRequest) -> list[dict[str, Any]]:
             "id": job.pk,
             "title": start,
             "url": reverse("admin:synth_renderjob_change", args=[job.pk]),
-            **{part: render_cell("job", part, job, cells) for part in ("state", "progress")},
+            **{part: render_cell("job", part, job, cells) for part in _CELLS},
         }
         for job in (*going, *ended)
         for start, cells in [(_start_of(job), cell_context(job))]
