@@ -11,8 +11,16 @@ from typing import Any
 
 import pytest
 
-from tests.ttsweb.management.commands.conftest import CLIP, TRANSCRIPT, Live
-from tests.workers.commands import check_is_speech, free_port, one_object, run, start
+from tests.ttsweb.management.commands.conftest import Live
+from tests.workers.commands import (
+    CLIP,
+    TRANSCRIPT,
+    check_is_speech,
+    free_port,
+    one_object,
+    run,
+    start,
+)
 
 LONG = "I saw the lamp in the long room. I came back to the long room. " * 600
 
