@@ -17,7 +17,7 @@ from lab.training.evaluation.clean_speech import VOICES_FILE, voices_json
 from lab.training.lm_network import LMSizes, config_json
 from lab.training.shards import RunFolder
 from lab.training.stages import Plan
-from lab.training.texts import END, PAD, write_tokenizer
+from lab.training.tokens import END, PAD, write_tokenizer
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 
 # How the file spells norm and direction of a weight, for each way that a module names.

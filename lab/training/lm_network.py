@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lab.training.texts import END, PAD, make_tokenizer
+from lab.training.tokens import END, PAD, make_tokenizer
 from synth.engine.model.config import LMConfig, parse_config
 from synth.engine.model.dual_ar import DualAR
 from synth.engine.model.layers import Block, prefill_attention, rms_norm, rope_table

@@ -1,7 +1,8 @@
 """Compute the figures of a checkpoint: words, voices, ends, speed, and the controls beside them.
 
-What is said are unseen sentences, and others that differ in one word; which of them a recording
-says is found by dynamic time warping over cepstra, pitch by YIN (de Cheveigné and Kawahara, 2002).
+What is said are sentences of the book, and others that differ in one word. Which of them a
+recording says is found by dynamic time warping over cepstra, pitch by YIN (de Cheveigné and
+Kawahara, 2002).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from lab.training.espeak import REFERENCE_TEXT, EspeakVoice
 from lab.training.evaluation.clean_speech import MeasuredVoices, clean_wave, control_wave
 from lab.training.evaluation.speaking import Speaker, Spoken
-from lab.training.texts import common_words, held_out_sentences, read_corpus
+from lab.training.texts import read_corpus
 
 EARLY, RUNAWAY = 0.6, 1.6  # of the clean rendering's length
 _TOO_SHORT = 4410  # samples: nothing can be told from less than 0.1 s
@@ -334,14 +335,18 @@ NUM_SENTENCES, NUM_HELD_OUT_VOICE, NUM_CANDIDATES = 40, 20, 10
 
 
 def evaluation_sentences() -> list[str]:
-    """Return the forty sentences, always the same."""
-    return held_out_sentences(read_corpus(), NUM_SENTENCES)
+    """Return forty sentences of the book that is trained on, always the same."""
+    chosen = [
+        text for text in read_corpus().sentences if 28 <= len(text) <= 58 and text[0].isupper()
+    ]
+    random.Random(0).shuffle(chosen)
+    return sorted(chosen[:NUM_SENTENCES])
 
 
 def one_word_changed(sentence: str, sentences: list[str], seed: int) -> list[str]:
     """Return the sentence and then nine that differ from it in one word of as many letters."""
     rng = random.Random(seed)
-    vocabulary = sorted(common_words(sentences))
+    vocabulary = sorted({word for text in sentences for word in re.findall(r"[A-Za-z]{4,}", text)})
     words = re.findall(r"[A-Za-z]{4,}", sentence)
     found = [sentence]
     while len(found) < NUM_CANDIDATES:
