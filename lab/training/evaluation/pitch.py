@@ -71,12 +71,13 @@ def _correlation(pairs: Floats) -> float:
     """Return the correlation of two rows, 0 for few columns or a row that does not vary."""
     if pairs.shape[1] < _FEWEST_PAIRS or pairs.std(1).min() < 1e-9:
         return 0.0
-    return float(np.corrcoef(pairs)[0, 1])
+    centred = pairs - pairs.mean(1, keepdims=True)
+    return float(centred[0] @ centred[1] / np.prod(np.linalg.norm(centred, axis=1)))
 
 
 def frame_pitches(wave: npt.NDArray[np.floating]) -> Floats:
     """Return the pitch in Hz of every frame [N // HOP + 1] of a wave; 0 where there is none."""
-    samples = np.convolve(np.asarray(wave, np.float64), _low_pass(), mode="same")
+    samples: Floats = np.convolve(np.asarray(wave, np.float64), _low_pass(), mode="same")
     padded = np.pad(samples, _LONGEST)  # the middle of a window lies where a spectrum's does
     windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * _LONGEST)[::HOP]
     power = np.square(windows).mean(1)
@@ -107,7 +108,7 @@ def _normalised_difference(windows: Floats) -> Floats:
     lags = np.arange(_LONGEST + 1)
     moved = energy[:, lags + width] - energy[:, lags]
     difference = np.maximum(moved[:, :1] + moved - 2 * product, 0)
-    mean = np.cumsum(difference[:, 1:], axis=1) / np.arange(1, _LONGEST + 1)
+    mean = np.asarray(np.cumsum(difference[:, 1:], axis=1)) / np.arange(1, _LONGEST + 1)
     normalised = np.ones((frames, _LONGEST + 1))
     normalised[:, 1:] = difference[:, 1:] / np.maximum(mean, 1e-12)
     return normalised

@@ -94,7 +94,8 @@ class Scores:
     def _figure(self, name: str) -> Figure:
         known, goal = self._sums[name], GOALS[name]
         means = [round(total / max(known.weight, 1), 4) for total in known.totals]
-        value, teacher, round_trip = (*means, None, None)[:3]
+        value = means[0]
+        teacher, round_trip = means[1:] or (None, None)
         base = (teacher or 0.0) if goal.over_teacher else 0.0
         bounds = [
             None if bound is None else round(bound + base, 4) for bound in (goal.reach, goal.aim)

@@ -30,8 +30,7 @@ LONG_LETTERS = 100  # from here on a sentence is a long one
 
 @lru_cache(maxsize=1)
 def book_sentences() -> tuple[str, ...]:
-    """Return a hundred sentences of two chapters, always the same; of each five two are long.
-    """
+    """Return a hundred sentences of two chapters, always the same; of each five two are long."""
     found = dict.fromkeys(
         sentence
         for sentence in _sentences(BOOK.read_text(encoding="ascii"))
