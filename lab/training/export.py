@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from lab.training.codec_network import build_decoder, build_encoder, codec_config
 from lab.training.codes_stage import load_quantizer
-from lab.training.evaluation.clean_speech import VOICES_FILE, voices_json
 from lab.training.lm_network import LMSizes, config_json
 from lab.training.shards import RunFolder
 from lab.training.stages import Plan
@@ -118,7 +117,5 @@ def export_run(run: RunFolder, plan: Plan, folder: Path, report: Callable[[str],
     encoder.load_state_dict(run.load("encoder-state")["network"])
     decoder.load_state_dict(run.load("decoder-state")["network"])
     export_checkpoint(folder, sizes, run.load("lm-state")["network"], encoder, decoder)
-    content = json.dumps(voices_json(), indent=1)
-    (folder / VOICES_FILE).write_text(content + "\n", encoding="utf-8")
     size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
     report(f"export: {folder}, {size / 1e6:.1f} MB")
