@@ -8,7 +8,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from lab.training.codebooks import CODE_DIM, LATENT_DIM, Book
+from lab.training.codebooks import CODE_DIM, Book
+from lab.training.latents import LATENT_DIM
 from synth.engine.codec.config import (
     ENCODER_WINDOW,
     MODULE_WINDOW,
