@@ -188,3 +188,8 @@ def encode_clip(space: LatentSpace, books: Sequence[Book], clip: Clip, start: in
         codes.append(book.search(left))
         left = left - book.lookup(codes[-1])
     return torch.stack(codes)
+
+
+def decode_latents(books: Sequence[Book], codes: Tensor) -> Tensor:
+    """Return the latents that codes [K, T] stand for, [T, LATENT_DIM]."""
+    return torch.stack([book.lookup(own) for book, own in zip(books, codes, strict=True)]).sum(0)

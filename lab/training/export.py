@@ -17,7 +17,7 @@ from lab.training.run_folder import RunFolder
 from lab.training.stages.quantizer import load_quantizer
 from lab.training.starting import write_space
 from lab.training.tokens import END, PAD, write_tokenizer
-from lab.training.trained import trained_decoder, trained_encoder
+from lab.training.trained import trained_decoder, trained_encoder, trained_lm
 from synth.card import CARD_NAME
 from synth.engine.codec.config import FILE_NAME as CODEC_CONFIG_FILE
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
@@ -109,7 +109,7 @@ def unfolded(half: nn.Module) -> dict[str, Tensor]:
 def export_run(run: RunFolder, plan: Plan, folder: Path, report: Callable[[str], None]) -> None:
     """Write the run's checkpoint into `folder`; encoder, decoder and language model must exist."""
     encoder, decoder = trained_encoder(run, plan), trained_decoder(run, plan)
-    export_checkpoint(folder, plan.sizes, run.load("lm-state")["network"], encoder, decoder)
+    export_checkpoint(folder, plan.sizes, trained_lm(run), encoder, decoder)
     write_space(folder, load_quantizer(run).space)
     if not (folder / CARD_NAME).is_file():
         (folder / CARD_NAME).write_text(json.dumps(_CARD, indent=2) + "\n", encoding="utf-8")

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -32,7 +33,7 @@ _LARGEST_ANGLE = 0.9 * math.pi  # of the highest pitch: the circle does not clos
 _DISCRIMINANT_PARTS = 48  # principal parts that states are told apart by
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class LatentSpace:
     """Hold the fitted maps; every tensor is float32 on the CPU.
 
@@ -44,6 +45,11 @@ class LatentSpace:
     directions: Tensor
     mean: Tensor
     basis: Tensor
+
+    @cached_property
+    def _inverse(self) -> Tensor:
+        inverse: Tensor = torch.linalg.pinv(self.basis)
+        return inverse
 
     def codes_of(self, states: Sequence[str]) -> Tensor:
         """Return the semantic code of each state, int64 [T]; an unknown one is taken as silence.
@@ -74,6 +80,13 @@ class LatentSpace:
             latents[:, first + 1] = scale * angle.sin()
         latents[:, PARTS_FIRST : PARTS_FIRST + parts.shape[1]] = parts
         return latents
+
+    def rows_of(self, latents: Tensor) -> Tensor:
+        """Return the rows of features that latents [T, LATENT_DIM] tell of, [4 T, NUM_FEATURES]."""
+        frames: Tensor = latents[:, PARTS_FIRST:] @ self._inverse + self.mean
+        rows = frames.view(-1, NUM_FEATURES) / feature_weights()
+        rows[:, NUM_CEPSTRA:] = rows[:, NUM_CEPSTRA:].clamp(0, 1)
+        return rows
 
 
 def pitch_angles(numbers: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lab.training.sound.pitch import NUM_PHASES
 from lab.training.tokens import END, PAD, make_tokenizer
 from synth.engine.model.config import LMConfig, parse_config
 from synth.engine.model.dual_ar import DualAR
@@ -91,6 +92,19 @@ def disk_name(name: str) -> str:
     if rest.startswith("codebook_embeddings."):
         return f"audio_decoder.{rest}"
     return f"text_model.model.{rest}"
+
+
+class TaughtLM(nn.Module):
+    """Hold a language model, and a matrix that reads the last frame's phase off its states.
+
+    A frame's phase number is the last one's plus its pitch's number. Without the matrix the states
+    take very long to hold the last one. It is not exported.
+    """
+
+    def __init__(self, lm: DualAR) -> None:
+        super().__init__()
+        self.lm = lm
+        self.phase_reader = nn.Linear(lm.config.text_config.dim, NUM_PHASES)
 
 
 def build_lm(sizes: LMSizes) -> DualAR:

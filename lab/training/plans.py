@@ -11,7 +11,6 @@ from lab.training.run_folder import RunFolder, RunFolderError
 from lab.training.stages.decoder import DecoderRecipe
 from lab.training.stages.encoder import EncoderRecipe
 from lab.training.stages.lm import LMRecipe
-from lab.training.stages.phases import PhaseRecipe
 from synth.engine.codec.config import CodecConfig
 
 PLAN_FILE = "plan.json"
@@ -32,7 +31,6 @@ class Plan:
     sizes: LMSizes
     decoder_dim: int = 192
     codec_layers: int = 4
-    phases: PhaseRecipe = field(default_factory=PhaseRecipe)
     encoder: EncoderRecipe = field(default_factory=EncoderRecipe)
     decoder: DecoderRecipe = field(default_factory=DecoderRecipe)
     lm: LMRecipe = field(default_factory=LMRecipe)
@@ -61,9 +59,8 @@ PLANS = {
             sizes=LMSizes(dim=64, layers=4, head_dim=32, ffn=128, fast_ffn=64, fast_layers=1),
             decoder_dim=64,
             codec_layers=1,
-            phases=PhaseRecipe(batch=8, frames=8),
             encoder=EncoderRecipe(batch=2, frames=12),
-            decoder=DecoderRecipe(batch=2, frames=4, context=3),
+            decoder=DecoderRecipe(batch=2, frames=4),
             lm=LMRecipe(positions=1200, fast_frames=48, curriculum=0.0),
             codec_shards=1,
             minutes=dict.fromkeys(_DEFAULT_MINUTES, 0.25),
@@ -75,9 +72,8 @@ PLANS = {
             shards=12,
             utterances=1500,
             sizes=LMSizes(),
-            phases=PhaseRecipe(batch=48),
             encoder=EncoderRecipe(batch=24),
-            decoder=DecoderRecipe(batch=24, frames=16),
+            decoder=DecoderRecipe(batch=40),
             lm=LMRecipe(positions=18000, fast_frames=1024),
         ),
     )

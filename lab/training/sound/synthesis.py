@@ -16,7 +16,7 @@ from torch import Tensor
 from lab.training.flite import NUM_CEPSTRA, SAMPLE_RATE
 from lab.training.sound.acoustics import ALPHA
 from lab.training.sound.pitch import GRID_HZ
-from lab.training.sound.timing import FRAME_SAMPLES, FRAME_SECONDS, ROW_SAMPLES, ROWS_PER_FRAME
+from lab.training.sound.timing import FRAME_SAMPLES, FRAME_SECONDS, ROW_SAMPLES
 
 _BAND_CENTRES_HZ = (500, 1500, 3000, 5000, 7000)  # of the strengths
 _HIGHEST_HZ, _FADE_HZ = 7800, 200  # harmonics fade out below this frequency
@@ -59,9 +59,12 @@ def synthesise(
     return _harmonic(rows, pitches * GRID_HZ, phase), _noise(rows, noise)
 
 
-def row_phases(pitches: Tensor, phase: Tensor) -> tuple[Tensor, Tensor]:
-    """Return phase in periods and pitch in Hz in the middle of every row, each [B, 4 T]."""
-    middles = (torch.arange(ROWS_PER_FRAME, device=pitches.device) + 0.5) / ROWS_PER_FRAME
+def phases_within(pitches: Tensor, phase: Tensor, positions: int) -> tuple[Tensor, Tensor]:
+    """Return phase in periods and pitch in Hz in the middle of positions of each frame.
+
+    Both are [B, positions * T]; arguments as for `synthesise`.
+    """
+    middles = (torch.arange(positions, device=pitches.device) + 0.5) / positions
     return _course(pitches * GRID_HZ, phase, middles)
 
 

@@ -10,20 +10,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lab.training.codebooks import PHASE_BOOK
 from lab.training.flite import Utterance
 from lab.training.lm_network import (
     LMSizes,
+    TaughtLM,
     build_lm,
     hidden_states,
     multiplies_bfloat16,
     prepare,
     residual_logits,
 )
+from lab.training.sound.pitch import NUM_PHASES
 from lab.training.stages.quantizer import Quantizer
 from lab.training.stages.sequences import FRAME_COLUMNS, IGNORED, Batch, Sequences, Spoken
 
 _LETTERS_SEEN = 1.6  # letters to each side that a taught head may look at
-_BOOK_WEIGHTS = (1.2, 1.2, 1.0, 0.7, 0.5, 0.35, 0.25)  # the last books are mere detail
+_BOOK_WEIGHTS = (1.2, 3.0, 1.0, 0.7, 0.5, 0.35, 0.25)  # phases are hard, the last books mere detail
 _RESIDUAL_SCALE = 1 / 2.5
 _ATTENTION_LEARNT = 0.7  # of the budget, after which it weighs less
 _ATTENTION_LATER = 0.3
@@ -39,11 +42,12 @@ class LMRecipe:
     """
 
     positions: int = 4500
-    fast_frames: int = 256
+    fast_frames: int = 400
     frame_noise: float = 0.08
     detail_noise: float = 0.25
     phase_noise: float = 0.03
     attention_weight: float = 0.5
+    reading_weight: float = 0.5
     curriculum: float = 0.1
     seed: int = 0
 
@@ -63,8 +67,8 @@ class LMStage:
     ) -> None:
         torch.manual_seed(recipe.seed)
         self.recipe, self.device = recipe, device
-        self.network = build_lm(sizes)
-        prepare(self.network, device)
+        self.network = TaughtLM(build_lm(sizes)).to(device)
+        prepare(self.network.lm, device)
         self._sequences = Sequences(speech, quantizer, sizes, recipe.positions)
         self._uses_bfloat16 = multiplies_bfloat16(device)
         self._book_weights = torch.tensor(_BOOK_WEIGHTS[: sizes.num_codebooks - 1], device=device)
@@ -79,6 +83,7 @@ class LMStage:
         attention = recipe.attention_weight
         attention *= 1.0 if progress < _ATTENTION_LEARNT else _ATTENTION_LATER
         total = losses["semantic"] + losses["residual"] + attention * losses["attention"]
+        total = total + recipe.reading_weight * losses["last_phase"]
         return {"loss": total, **losses}
 
     @torch.no_grad()
@@ -95,7 +100,7 @@ class LMStage:
     def _losses(self, batch: Batch, inputs: Tensor, rng: np.random.Generator) -> dict[str, Tensor]:
         kind = self.device.type
         with torch.autocast(kind, torch.bfloat16, enabled=self._uses_bfloat16):
-            hidden, maps = hidden_states(self.network, inputs)
+            hidden, maps = hidden_states(self.network.lm, inputs)
             losses = self._token_losses(hidden.float(), batch.columns, batch.targets, rng)
         return {**losses, "attention": self._attention_loss(maps, batch.spoken)}
 
@@ -106,7 +111,7 @@ class LMStage:
         Without it the model trusts its own last frames more than the text.
         """
         spoilt = columns.clone()
-        frames = self.network.slow.is_semantic(columns[..., 0]).nonzero()
+        frames = self.network.lm.slow.is_semantic(columns[..., 0]).nonzero()
         everything, finer, phase = FRAME_COLUMNS
         shares = (
             (self.recipe.frame_noise, everything),
@@ -124,13 +129,14 @@ class LMStage:
         self, hidden: Tensor, columns: Tensor, targets: Tensor, rng: np.random.Generator
     ) -> dict[str, Tensor]:
         learnt = targets != IGNORED
-        logits = F.linear(hidden[learnt], self.network.slow.embeddings.weight).float()
+        logits = F.linear(hidden[learnt], self.network.lm.slow.embeddings.weight).float()
         wanted = targets[learnt]
-        places = (learnt & self.network.slow.is_semantic(targets.clamp(min=0))).nonzero()
+        places = (learnt & self.network.lm.slow.is_semantic(targets.clamp(min=0))).nonzero()
         chosen = rng.permutation(len(places))[: self.recipe.fast_frames]
         places = places[torch.from_numpy(chosen).to(places.device)]
+        before = hidden[places[:, 0], places[:, 1]]
         codes = columns[places[:, 0], places[:, 1] + 1, 1:]
-        residual = residual_logits(self.network, hidden[places[:, 0], places[:, 1]], codes).float()
+        residual = residual_logits(self.network.lm, before, codes).float()
         each = torch.stack(
             [
                 F.cross_entropy(residual[:, book], codes[:, book + 1])
@@ -143,7 +149,14 @@ class LMStage:
             "right": (logits.argmax(-1) == wanted).float().mean(),
             "pitch": each[0].detach(),
             "phase": each[1].detach(),
+            "last_phase": self._last_phase_loss(before, columns[places[:, 0], places[:, 1]]),
         }
+
+    def _last_phase_loss(self, hidden: Tensor, columns: Tensor) -> Tensor:
+        """Return how badly the last frame's phase is read off states [n, width]."""
+        is_frame = self.network.lm.slow.is_semantic(columns[:, 0])
+        phases = columns[is_frame, 1 + PHASE_BOOK].clamp(max=NUM_PHASES - 1)
+        return F.cross_entropy(self.network.phase_reader(hidden[is_frame]), phases)
 
     def _attention_loss(self, maps: list[Tensor], spoken: Sequence[Spoken]) -> Tensor:
         """Return minus the log of how much the taught heads look at the letter being spoken."""

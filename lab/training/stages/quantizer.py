@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 from lab.training.codebooks import Book, fit_books
@@ -66,4 +67,4 @@ def load_quantizer(run: RunFolder) -> Quantizer:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__slots__}
+    return {field.name: getattr(value, field.name) for field in fields(value)}

@@ -17,7 +17,6 @@ from lab.training.stages.data import make_shards
 from lab.training.stages.decoder import DecoderStage
 from lab.training.stages.encoder import EncoderStage
 from lab.training.stages.lm import LMStage
-from lab.training.stages.phases import PhaseStage
 from lab.training.stages.quantizer import (
     fit_quantizer,
     load_quantizer,
@@ -30,7 +29,7 @@ from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 
 TRAINED = ("phases", "encoder", "decoder", "lm")
 Report = Callable[[str], None]
-Trainee = PhaseStage | EncoderStage | DecoderStage | LMStage
+Trainee = EncoderStage | DecoderStage | LMStage
 # Stage -> (loss, the most it may be at the end). Beyond these the round trip loses words.
 _LIMITS = {
     "phases": (("phase", 0.03), ("features", 0.12)),
@@ -134,24 +133,25 @@ def _build(stage: str, run: RunFolder, plan: Plan, device: torch.device) -> Trai
     speech = read_speech(run, plan.codec_shards, waves=stage == "encoder")
     if stage == "encoder":
         return EncoderStage(speech, quantizer, plan.codec, plan.encoder, device)
-    if stage == "decoder":
-        return DecoderStage(speech, quantizer, plan.codec, plan.decoder, device)
-    return PhaseStage(speech, quantizer, plan.codec, plan.phases, device)
+    through_head = stage == "phases"
+    return DecoderStage(
+        speech, quantizer, plan.codec, plan.decoder, device, through_head=through_head
+    )
 
 
 def _start(trainee: Trainee, run: RunFolder, checkpoint: Path | None) -> None:
     """Give a stage that has not begun its first weights: a checkpoint's, or an earlier stage's."""
     network: nn.Module = trainee.network
-    if isinstance(trainee, DecoderStage):
+    if trainee.name == "decoder":
         network.load_state_dict(run.load("phases-state")["network"])
     elif checkpoint is None:
         return
-    elif isinstance(trainee, PhaseStage):
+    elif isinstance(trainee, DecoderStage):
         take_over(trainee.network.decoder, codec_weights(checkpoint, CodecDecoder), checkpoint)
     elif isinstance(trainee, EncoderStage):
         take_over(network, codec_weights(checkpoint, CodecEncoder), checkpoint)
     else:
-        take_over(network, lm_weights(checkpoint, network), checkpoint)
+        take_over(trainee.network.lm, lm_weights(checkpoint, trainee.network.lm), checkpoint)
 
 
 def missed_gates(run: RunFolder, stage: str) -> list[str]:

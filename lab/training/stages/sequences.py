@@ -14,7 +14,7 @@ from torch import Tensor
 from lab.training.codebooks import PHASE_BOOK, PITCH_BOOK, encode_clip
 from lab.training.flite import ROW_SECONDS, TEACHERS, Utterance
 from lab.training.lm_network import LMSizes
-from lab.training.sound.clips import aligned_clip
+from lab.training.sound.clips import Clip, aligned_clip, plain_clip
 from lab.training.sound.pitch import HIGHEST, LOWEST, NUM_PHASES
 from lab.training.sound.timing import FRAME_SECONDS
 from lab.training.speakers import OF_EACH, Speaker, trained_speaker
@@ -27,6 +27,7 @@ IGNORED = -100
 # Of a column's token, semantic code, pitch, phase and finer codes: all, the finer, the phase.
 FRAME_COLUMNS = (slice(0, None), slice(4, None), slice(3, 4))
 _END, _USER = "<|im_end|>\n", "<|im_start|>user\n"  # what follows codes, and precedes a text
+_PLAIN_REFERENCE_SHARE = 0.5  # of clips at an even pace, as clips from elsewhere are
 _NO_VOICE_SHARE = 0.03
 _VOICELESS_TEACHER = TEACHERS[0]  # whose speakers answer a prompt without a voice
 _SHORTEST, _LONGEST = 14, 330  # frames of a sentence at the curriculum's start and end
@@ -93,11 +94,14 @@ class Sequences:
         longest = _draw_length(rng, grown)
         width = 1.45 * longest + 1.2 * _reference_length(longest) + 14
         count = max(2, min(_MOST_ROWS, int(self._positions / width)))
-        rows = [self._sequence(rng, pools, longest, row) for row in range(count)]
-        most = max(row.shape[1] for row, _ in rows)
-        columns = torch.zeros(count, most, rows[0][0].shape[0], dtype=torch.int64)
+        rows: list[tuple[Tensor, list[Spoken]]] = []
+        most = 0
+        while len(rows) < count and (len(rows) < 2 or len(rows) * most < self._positions):
+            rows.append(self._sequence(rng, pools, longest, len(rows)))
+            most = max(most, rows[-1][0].shape[1])
+        columns = torch.zeros(len(rows), most, rows[0][0].shape[0], dtype=torch.int64)
         columns[..., 0] = self._pad
-        targets = torch.full((count, most), IGNORED)
+        targets = torch.full((len(rows), most), IGNORED)
         spoken = []
         for index, (row, parts) in enumerate(rows):
             columns[index, : row.shape[1]] = row.t()
@@ -122,10 +126,15 @@ class Sequences:
         else:
             most = _reference_length(longest)
             reference = pool.draw(rng, min(_REFERENCE_FRAMES[0], most - 8), most)
-            spoken, read = self._encode(reference, speaker, rng)
+            is_plain = rng.random() < _PLAIN_REFERENCE_SHARE
+            if is_plain:
+                spoken = self._code(plain_clip(reference, speaker), rng)
+            else:
+                spoken, read = self._encode(reference, speaker, rng)
             system = self._builder.system([VoicePrompt(reference.text, mishear(spoken, rng))])
-            codes_first = system.shape[1] - self._end - spoken.shape[1]
-            parts.append(Spoken(row, codes_first - 1 - len(reference.text), codes_first, read))
+            if not is_plain:
+                codes_first = system.shape[1] - self._end - spoken.shape[1]
+                parts.append(Spoken(row, codes_first - 1 - len(reference.text), codes_first, read))
         turn = self._builder.turn(said.text)
         whole = torch.cat([system, turn, self._builder.answer(codes)], dim=1)
         text_first = system.shape[1] + self._before_text
@@ -137,10 +146,12 @@ class Sequences:
     ) -> tuple[Tensor, Tensor]:
         """Return a sentence's codes [K, T] in a speaker's voice, and the letter read at each."""
         clip = aligned_clip(utterance, speaker)
-        codes = encode_clip(self._space, self._books, clip, int(rng.integers(NUM_PHASES)))
         if clip.letters is None:
             raise ValueError(f"flite says other words than {utterance.text!r}")
-        return codes, torch.from_numpy(clip.letters)
+        return self._code(clip, rng), torch.from_numpy(clip.letters)
+
+    def _code(self, clip: Clip, rng: np.random.Generator) -> Tensor:
+        return encode_clip(self._space, self._books, clip, int(rng.integers(NUM_PHASES)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

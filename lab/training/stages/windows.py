@@ -9,14 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lab.training.sound.clips import Clip
-from lab.training.sound.pitch import SIXTEENTHS, phases_at_ends
-from lab.training.sound.synthesis import row_phases
+from lab.training.sound.pitch import SIXTEENTHS, Numbers, phases_at_ends
 from lab.training.sound.timing import ROWS_PER_FRAME
-
-_MULTIPLES = (1, 2, 3, 4)  # of the phase that are told by cosine and sine
-NUM_PHASE_TARGETS = 2 * len(_MULTIPLES) + 1
-_MIDDLE_HZ, _PITCH_SCALE = 150.0, 2.0
 
 
 class Windows(NamedTuple):
@@ -34,24 +28,31 @@ class Windows(NamedTuple):
 
 
 def cut_window(
-    clip: Clip, codes: Tensor, start: int, first: int, *, frames: int, context: int
+    codes: Tensor,
+    rows: Tensor,
+    pitches: Numbers,
+    start: int,
+    first: int,
+    *,
+    frames: int,
+    context: int,
 ) -> Windows:
     """Return one window without the axis B, from frame `first` on.
 
     Before a clip's beginning its first frame is repeated.
 
     Args:
-        codes: of the whole clip, made with phases that begin at `start`.
+        codes, rows, pitches: of the whole clip, with phases that begin at `start`.
     """
     wanted = np.clip(np.arange(first - context, first + frames), 0, None)
     row = np.arange((first - 1) * ROWS_PER_FRAME - 1, (first + frames) * ROWS_PER_FRAME)
     end = np.arange(first - 1, first + frames + 1)
-    phases = phases_at_ends(clip.pitches, start)
-    begin = int(phases[first - 1]) if first else int(phases[0] - 2 * clip.pitches[0]) % SIXTEENTHS
+    phases = phases_at_ends(pitches, start)
+    begin = int(phases[first - 1]) if first else int(phases[0] - 2 * pitches[0]) % SIXTEENTHS
     return Windows(
         codes=codes[:, torch.from_numpy(wanted)],
-        rows=torch.from_numpy(clip.rows[np.clip(row, 0, None)]),
-        pitches=torch.from_numpy(clip.pitches[np.clip(end, 0, None)]).float(),
+        rows=rows[torch.from_numpy(np.clip(row, 0, None))],
+        pitches=torch.from_numpy(pitches[np.clip(end, 0, None)]).float(),
         phase=torch.tensor(begin / SIXTEENTHS),
     )
 
@@ -59,12 +60,3 @@ def cut_window(
 def stack_windows(windows: Sequence[Windows], device: torch.device) -> Windows:
     """Return windows of one size as a batch."""
     return Windows(*(torch.stack(parts).to(device) for parts in zip(*windows, strict=True)))
-
-
-def phase_targets(windows: Windows) -> Tensor:
-    """Return what each row's phase and pitch are, [B, 4 F, NUM_PHASE_TARGETS]."""
-    periods, hz = row_phases(windows.pitches, windows.phase)
-    angle = 2 * torch.pi * periods
-    parts = [f(multiple * angle) for multiple in _MULTIPLES for f in (torch.cos, torch.sin)]
-    parts.append(_PITCH_SCALE * torch.log(hz / _MIDDLE_HZ))
-    return torch.stack(parts, -1)[:, ROWS_PER_FRAME:]
