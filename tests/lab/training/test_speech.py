@@ -1,4 +1,4 @@
-"""Texts, the synthesiser and the clips that are made of them."""
+"""The synthesiser and the clips that are made of what it says."""
 
 from __future__ import annotations
 
@@ -33,41 +33,7 @@ from lab.training.espeak import (
 from lab.training.evaluation.pitch import median_pitch
 from lab.training.evaluation.spectra import RATE
 from lab.training.shards import ALIGNED, PLAIN, read_shard, shard_paths
-from lab.training.texts import (
-    MAX_LETTERS,
-    Corpus,
-    draw_text,
-    held_out_sentences,
-    made_up_word,
-    read_corpus,
-)
 from synth.audio.filters import resample
-
-
-@pytest.fixture(scope="module")
-def corpus() -> Corpus:
-    """Return the book."""
-    return read_corpus()
-
-
-def test_drawn_texts_are_plain_and_short_and_none_is_held_out(corpus: Corpus) -> None:
-    rng = random.Random(0)
-    texts = [draw_text(corpus, rng) for _ in range(500)]
-    assert max(map(len, texts)) <= MAX_LETTERS
-    assert all(text.isascii() and text.strip() == text and text for text in texts)
-    assert len(set(texts)) > 400
-    rng = random.Random(1)
-    assert not {draw_text(corpus, rng) for _ in range(2000)} & set(corpus.held_out)
-    with pytest.raises(ValueError, match="held-out sentences, not 5000"):
-        held_out_sentences(corpus, 5000)
-
-
-def test_made_up_words_are_mostly_no_words_of_the_book(corpus: Corpus) -> None:
-    rng = random.Random(2)
-    known = {word.lower() for word in corpus.vocabulary}
-    words = [made_up_word(corpus, rng) for _ in range(200)]
-    assert all(2 <= len(word) <= 11 and word.isalpha() for word in words)
-    assert sum(word in known for word in words) < 100
 
 
 def test_words_and_phones_lie_inside_the_audio(synthesiser: Espeak) -> None:
