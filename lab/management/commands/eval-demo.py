@@ -7,9 +7,8 @@ from argparse import ArgumentParser, ArgumentTypeError
 from pathlib import Path
 from typing import Any
 
+from lab.training.evaluation.scores import SUBJECTS
 from ttsweb.commands.base import BaseCommand, CommandError, StepError
-
-SUBJECTS = ("words", "one_word", "pitch", "speaker", "ends", "numbers")
 
 
 def read_subjects(value: str) -> tuple[str, ...]:

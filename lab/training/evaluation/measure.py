@@ -26,7 +26,6 @@ from lab.training.evaluation.texts import (
 from lab.training.speakers import DEMO, HELD_OUT, Speaker
 from workers.rendering.transcriber import count_errors
 
-SUBJECTS = ("words", "one_word", "pitch", "speaker", "ends", "numbers")
 EARLY, RUNAWAY = 0.6, 1.6  # of the teacher's length
 MOST_ONE_WORD = 40  # sentences: each takes the speech of ten
 _TOO_SHORT = RATE // 10  # samples: nothing can be told from less
@@ -45,7 +44,7 @@ class Evaluation:
     """Walk through the sentences of the subjects that are asked for.
 
     Args:
-        subjects: of `SUBJECTS`.
+        subjects: of `scores.SUBJECTS`.
         most: sentences of each kind at most.
     """
 

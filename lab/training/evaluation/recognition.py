@@ -13,6 +13,8 @@ from lab.training.evaluation.spectra import RATE, Wave
 from ttsweb.install.extras import require_extra
 
 _FULL_SCALE = 32767
+# Faint noise, the same each time: silence without any, as synthesisers make it, is heard as words.
+_NOISE = {"dither": True, "seed": 1}
 
 
 class Recogniser:
@@ -25,7 +27,7 @@ class Recogniser:
         require_extra("asr", "Counting the words that are heard")
         from pocketsphinx import Decoder
 
-        self._decoder: Any = Decoder(samprate=RATE, loglevel="FATAL")
+        self._decoder: Any = Decoder(samprate=RATE, loglevel="FATAL", **_NOISE)
         self._any_words: str = self._decoder.current_search()
 
     def hear(self, wave: Wave) -> list[str]:
@@ -59,6 +61,7 @@ class Recogniser:
         samples = (np.clip(wave, -1.0, 1.0) * _FULL_SCALE).astype("<i2").tobytes()
         if not samples:
             return []
+        self._decoder.reinit_feat()  # what it learnt of noise and level in the wave before
         self._decoder.start_utt()
         self._decoder.process_raw(samples, no_search=False, full_utt=True)
         self._decoder.end_utt()

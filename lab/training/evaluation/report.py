@@ -35,7 +35,7 @@ def evaluate(
     Each line of spectrograms is the teacher's speech, its way through the codec, and the model's.
 
     Args:
-        subjects: of `measure.SUBJECTS`.
+        subjects: of `scores.SUBJECTS`.
         most: sentences of each kind at most; None for all.
 
     Raises:

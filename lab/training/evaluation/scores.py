@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+SUBJECTS = ("words", "one_word", "pitch", "speaker", "ends", "numbers")
+
 
 @dataclass(frozen=True, slots=True)
 class Goal:

@@ -40,7 +40,7 @@ def teacher_wave(text: str, speaker: Speaker) -> Wave:
 
 
 def control_wave(text: str, speaker: Speaker) -> Wave:
-    """Return the teacher's speech a tenth higher and faster: what a perfect model may differ."""
+    """Return the teacher's speech, a tenth higher and longer: what a perfect model may differ."""
     other = replace(speaker, pitch=speaker.pitch * 1.1, rate=speaker.rate * 1.1)
     return speak(text, other)
 
@@ -100,7 +100,7 @@ class Sample:
 
     @cached_property
     def control(self) -> Wave:
-        """Return the teacher's speech a tenth higher and faster."""
+        """Return the teacher's speech, a tenth higher and longer."""
         return control_wave(self.text, self.speaker)
 
     @cached_property
