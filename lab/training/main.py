@@ -28,6 +28,7 @@ from lab.training.stages import (
     run_stage,
     settle_plan,
 )
+from lab.training.texts import DictionaryMissingError
 from synth.contract import Reference, RenderSpec, Sampling
 from synth.engine import Engine, EngineConfig
 
@@ -64,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
                 show(f"{stage}: the time given is over; the same command continues")
                 return 0
             check_gate(stage, folder, chosen, show)
-    except (RunFolderError, GateError, EspeakMissingError) as error:
+    except (RunFolderError, GateError, EspeakMissingError, DictionaryMissingError) as error:
         show(f"train-demo: {error}")
         return 1
     return 0

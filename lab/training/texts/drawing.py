@@ -9,12 +9,13 @@ from lab.training.texts.corpus import MAX_LETTERS, Corpus, made_up_word
 from lab.training.texts.sentences import SentenceMaker
 
 _SHARES = {
-    "book": 0.24, "varied": 0.14, "running": 0.12, "grammar": 0.22, "numbers": 0.10,
-    "names": 0.05, "loose": 0.13,
+    "book": 0.24, "varied": 0.14, "running": 0.12, "grammar": 0.21, "numbers": 0.12,
+    "names": 0.04, "loose": 0.13,
 }  # fmt: skip
-_LONG_SHARE, _SHORT_SHARE = 0.125, 0.08
+_LONG_SHARE, _SHORT_SHARE = 0.13, 0.07
 _LONG_FROM = 102
 _TRIES = 8
+_NUM_FREQUENT = 20_000  # words of which each is as likely in a list of loose words
 _CAPITALS_SHARE, _UNMARKED_SHARE = 0.015, 0.06
 
 
@@ -67,10 +68,12 @@ def _loose_words(corpus: Corpus, rng: random.Random, letters: int) -> str:
     """Return words that have nothing to do with each other, some of them made up."""
     dictionary = corpus.dictionary
     groups = list(dictionary.groups.values())
+    frequent = dictionary.words[:_NUM_FREQUENT]
     sources: list[Callable[[], str]] = [
         lambda: rng.choice(corpus.running_words),
         lambda: rng.choices(dictionary.words, cum_weights=dictionary.weights)[0],
-        lambda: rng.choice(dictionary.words),
+        lambda: rng.choice(frequent),
+        lambda: rng.choice(frequent),
         lambda: rng.choice(groups).draw(rng),
         lambda: rng.choice(dictionary.rare),
         lambda: made_up_word(corpus, rng),
@@ -97,7 +100,7 @@ def _join_sentences(draw: Callable[[], str], rng: random.Random, letters: int) -
         sentence = draw()
         if len(text) + len(sentence) + 1 <= most:
             text = f"{text} {sentence}".strip()
-        if len(text) >= 0.75 * letters:
+        if len(text) >= 0.8 * letters:
             return text
     return text or _cut(draw(), most)
 
