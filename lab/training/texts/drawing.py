@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
 from collections.abc import Callable
 
 from lab.training.texts.corpus import MAX_LETTERS, Corpus, made_up_word
@@ -41,7 +42,7 @@ def draw_text(corpus: Corpus, rng: random.Random) -> str:
     if chance < _CAPITALS_SHARE:
         return text.upper()
     if chance < _CAPITALS_SHARE + _UNMARKED_SHARE:
-        return text.lower().rstrip(".,;?!")
+        return text.lower().rstrip(".,;?! ")
     return text
 
 
@@ -57,10 +58,9 @@ def _draw_length(rng: random.Random) -> int:
 
 def _draw_piece(corpus: Corpus, rng: random.Random, letters: int) -> str:
     """Return a piece of the book that has about as many letters."""
-    places = [
-        _first_as_long(corpus.pieces, length) for length in (0.9 * letters, 1.1 * letters + 1)
-    ]
-    first, end = min(places[0], len(corpus.pieces) - 1), places[1]
+    first = bisect_left(corpus.pieces, round(0.9 * letters), key=len)
+    end = bisect_left(corpus.pieces, round(1.1 * letters) + 1, key=len)
+    first = min(first, len(corpus.pieces) - 1)
     return corpus.pieces[rng.randrange(first, max(end, first + 1))]
 
 
@@ -111,15 +111,3 @@ def _cut(text: str, letters: int) -> str:
     while len(words) > 1 and len(" ".join(words)) > letters:
         words.pop()
     return " ".join(words)[:MAX_LETTERS].strip(' ,;:-("')
-
-
-def _first_as_long(pieces: tuple[str, ...], letters: float) -> int:
-    """Return the index of the first of the pieces, the shortest first, that is as long."""
-    low, high = 0, len(pieces)
-    while low < high:
-        middle = (low + high) // 2
-        if len(pieces[middle]) < letters:
-            low = middle + 1
-        else:
-            high = middle
-    return low
