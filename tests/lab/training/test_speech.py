@@ -85,6 +85,7 @@ def test_a_plain_clip_keeps_its_wave(synthesiser: Espeak) -> None:
 
 
 def test_shards_are_made_once_and_read_back(synthesiser: Espeak, tmp_path: Path) -> None:
+    pytest.importorskip("pocketsphinx")
     lines: list[str] = []
     for _ in range(2):
         make_shards(tmp_path, ALIGNED, 2, 3, lines.append)
