@@ -11,13 +11,15 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from lab.training.codec_network import build_decoder, build_encoder, codec_config
-from lab.training.codes_stage import load_quantizer
-from lab.training.evaluation.clean_speech import VOICES_FILE, voices_json
-from lab.training.lm_network import LMSizes, config_json
-from lab.training.shards import RunFolder
-from lab.training.stages import Plan
-from lab.training.texts import END, PAD, write_tokenizer
+from lab.training.lm_network import LM_FILE, LMSizes, config_json, disk_name
+from lab.training.plans import Plan
+from lab.training.run_folder import RunFolder
+from lab.training.stages.quantizer import load_quantizer
+from lab.training.starting import write_space
+from lab.training.tokens import END, PAD, write_tokenizer
+from lab.training.trained import trained_decoder, trained_encoder, trained_lm
+from synth.card import CARD_NAME
+from synth.engine.codec.config import FILE_NAME as CODEC_CONFIG_FILE
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 
 # How the file spells norm and direction of a weight, for each way that a module names.
@@ -25,7 +27,18 @@ _SPELLINGS = {
     "parametrized": ("parametrizations.weight.original0", "parametrizations.weight.original1"),
     "g_and_v": ("weight_g", "weight_v"),
 }
-LM_FILE, CODEC_FILE = "model.safetensors", "codec.pth"
+CODEC_FILE = "codec.pth"
+# What a new checkpoint says of itself until somebody has measured it.
+_CARD = {
+    "name": "demo",
+    "licence": "Apache-2.0",
+    "description": "Trained by train-demo on synthetic speech; not measured.",
+    "languages": ["en"],
+    "segment_chars": 200,
+    "temperature": 0.7,
+    "top_p": 0.8,
+    "top_k": 30,
+}
 
 
 def export_checkpoint(
@@ -35,7 +48,7 @@ def export_checkpoint(
     encoder: CodecEncoder,
     decoder: CodecDecoder,
 ) -> None:
-    """Write config, tokenizer, language model (bfloat16) and codec (float16) into `folder`."""
+    """Write configs, tokenizer, language model (bfloat16) and codec (float16) into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     config = json.dumps(config_json(sizes), indent=1)
     (folder / "config.json").write_text(config + "\n", encoding="utf-8")
@@ -52,6 +65,9 @@ def export_checkpoint(
     temporary = folder / f"{LM_FILE}.partial"
     save_file(weights, str(temporary))
     temporary.replace(folder / LM_FILE)
+    # No tensor tells the rate.
+    codec_config = json.dumps({"sample_rate": decoder.config.sample_rate})
+    (folder / CODEC_CONFIG_FILE).write_text(codec_config + "\n", encoding="utf-8")
     write_codec(folder / CODEC_FILE, encoder, decoder)
 
 
@@ -90,35 +106,12 @@ def unfolded(half: nn.Module) -> dict[str, Tensor]:
     return weights
 
 
-def disk_name(name: str) -> str:
-    """Return the name on disk of a parameter of our model."""
-    part, _, rest = name.partition(".")
-    if part == "fast":
-        return f"audio_decoder.{rest}"
-    if rest.startswith("codebook_embeddings."):
-        return f"audio_decoder.{rest}"
-    return f"text_model.model.{rest}"
-
-
 def export_run(run: RunFolder, plan: Plan, folder: Path, report: Callable[[str], None]) -> None:
     """Write the run's checkpoint into `folder`; encoder, decoder and language model must exist."""
-    _, books = load_quantizer(run)
-    sizes = plan.sizes
-    encoder = build_encoder(
-        codec_config(num_books=len(books), book_size=sizes.codes, layers=plan.encoder.layers)
-    )
-    decoder = build_decoder(
-        codec_config(
-            num_books=len(books),
-            book_size=sizes.codes,
-            decoder_dim=plan.decoder.decoder_dim,
-            layers=plan.decoder.layers,
-        )
-    )
-    encoder.load_state_dict(run.load("encoder-state")["network"])
-    decoder.load_state_dict(run.load("decoder-state")["network"])
-    export_checkpoint(folder, sizes, run.load("lm-state")["network"], encoder, decoder)
-    content = json.dumps(voices_json(), indent=1)
-    (folder / VOICES_FILE).write_text(content + "\n", encoding="utf-8")
+    encoder, decoder = trained_encoder(run, plan), trained_decoder(run, plan)
+    export_checkpoint(folder, plan.sizes, trained_lm(run), encoder, decoder)
+    write_space(folder, load_quantizer(run).space)
+    if not (folder / CARD_NAME).is_file():
+        (folder / CARD_NAME).write_text(json.dumps(_CARD, indent=2) + "\n", encoding="utf-8")
     size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
     report(f"export: {folder}, {size / 1e6:.1f} MB")
