@@ -111,13 +111,20 @@ def why_no_advisories() -> str | None:
     return None if is_answer else "the service of the Python advisories does not answer"
 
 
-def why_no_evaluation() -> str | None:
-    """Look for the speech that the evaluation compares with, and for what judges it."""
+def why_no_flite() -> str | None:
+    """Look for the voices that the demo checkpoint is taught by."""
     for name in ("libflite.so.1", "libflite_cmu_us_slt.so.1"):
         try:
             ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
         except OSError:
             return "flite and its voices are not installed"
+    return None
+
+
+def why_no_evaluation() -> str | None:
+    """Look for the speech that the evaluation compares with, and for what judges it."""
+    if (reason := why_no_flite()) is not None:
+        return reason
     if not has_extra("asr"):
         return "PocketSphinx is not installed"
     try:
@@ -141,6 +148,7 @@ CHECKS: dict[str, Callable[[], str | None]] = {
     "checkpoint": why_no_checkpoint,
     "hosts": why_no_hosts,
     "advisories": why_no_advisories,
+    "flite": why_no_flite,
     "evaluation": why_no_evaluation,
 }
 

@@ -6,7 +6,7 @@ import math
 from argparse import ArgumentParser
 from pathlib import Path
 
-STAGES = ("data", "quantizer", "encoder", "codes", "decoder", "lm", "export")
+STAGES = ("data", "quantizer", "phases", "decoder", "encoder", "lm", "export")
 PLAN_NAMES = ("cpu", "gpu", "toy")
 DEFAULT_FOLDER = Path("data/training")
 
@@ -28,7 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--plan", choices=PLAN_NAMES, help="model size; default: cpu, or that of the folder"
     )
-    parser.add_argument("--start-from", type=Path, help="checkpoint whose encoder is reused")
+    parser.add_argument("--start-from", type=Path, help="checkpoint folder to continue from")
     parser.add_argument(
         "--frozen-blocks",
         type=int,

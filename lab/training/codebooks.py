@@ -1,12 +1,13 @@
 """Fit the codec's codebooks to known latents by principal axes and k-means; no gradient is needed.
 
-A book looks at seven axes of what is left and a constant: with the constant, the search by
+Book 0 holds the states, book 1 pitches and book 2 phases, each exactly. The others share what is
+left of the sound: a book looks at seven axes of it and a constant, with which the search by
 direction that the codec makes also tells large from small.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -14,13 +15,29 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lab.training.acoustics import NUM_FEATURES, ROWS_PER_FRAME
-from lab.training.espeak import VOICES
-from lab.training.shards import Clip
+from lab.training.latents import (
+    LATENT_DIM,
+    PARTS_FIRST,
+    PHASE_FIRST,
+    PHASE_MORE_FIRST,
+    PHASE_SCALE,
+    PITCH_FIRST,
+    PITCH_MORE_FIRST,
+    PITCH_SCALE,
+    STATE_DIM,
+    STATE_SCALE,
+    LatentSpace,
+    pitch_angles,
+)
+from lab.training.sound.clips import Clip
+from lab.training.sound.pitch import HIGHEST, LOWEST, NUM_PHASES, phase_numbers
 
 CODE_DIM = 8
+NUM_EXACT_BOOKS = 3
+PITCH_BOOK, PHASE_BOOK = 1, 2
 _CONSTANT = 2.0  # against seven axes scaled to a mean square length of 1
 _ROUNDS = 20
+_PITCH_CYCLES = (16, 8, 4)  # phase goes on by sixteenths of the pitch's number
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,30 +62,31 @@ class Book:
 
 def fit_books(
     space: LatentSpace,
-    latents: Tensor,
-    states: Tensor,
+    clips: Sequence[Clip],
     *,
     num_books: int,
     size: int,
     report: Callable[[str], None],
 ) -> list[Book]:
-    """Return the semantic book and `num_books` - 1 residual ones of `size` rows.
+    """Return the books of states, pitches and phases, and `num_books` - 3 fitted ones.
 
     Args:
-        latents: [T, LATENT_DIM]; states: int64 [T], their semantic codes.
+        size: rows of each book; at least `HIGHEST` + 1, so that every pitch has one.
     """
     generator = torch.Generator().manual_seed(0)
+    latents = torch.cat([space.latents(clip, start=0) for clip in clips])
+    states = torch.cat([space.codes_of(clip.states) for clip in clips])
     semantic = semantic_book(space, latents, states, size)
-    books, left = [semantic], latents - semantic.lookup(states)
-    # What the semantic book has not told of the state's own axes is no sound.
-    left[:, :STATE_DIM] = 0
+    books = [semantic, pitch_book(size), phase_book(size)]
+    left = latents - semantic.lookup(states)
+    left[:, :PARTS_FIRST] = 0
     whole = float(left.square().sum(1).mean())
-    for number in range(1, num_books):
+    for number in range(NUM_EXACT_BOOKS, num_books):
         book = residual_book(left, size, generator)
         left = left - book.lookup(book.search(left))
-        report(
-            f"book {number}: {float(left.square().sum(1).mean()) / whole:.3f} of the energy left"
-        )
+        left[:, :PARTS_FIRST] = 0
+        share = float(left.square().sum(1).mean()) / whole
+        report(f"quantizer: book {number} leaves {share:.3f} of the energy")
         books.append(book)
     return books
 
@@ -79,10 +97,52 @@ def semantic_book(space: LatentSpace, latents: Tensor, states: Tensor, size: int
     rows[:, -1] = -1.0
     rows[: len(space.states)] = space.directions
     in_weight = torch.zeros(CODE_DIM, LATENT_DIM)
-    in_weight[:, :STATE_DIM] = torch.eye(STATE_DIM) / 2.8
+    in_weight[:, :STATE_DIM] = torch.eye(STATE_DIM) / STATE_SCALE
+    wanted = latents.clone()
+    wanted[:, STATE_DIM:PARTS_FIRST] = 0  # pitch and phase have books of their own
     inputs = torch.cat([rows[states], torch.ones(len(states), 1)], 1).double()
-    fitted = torch.linalg.lstsq(inputs, latents.double()).solution.float()  # [CODE_DIM + 1, D]
+    fitted = torch.linalg.lstsq(inputs, wanted.double()).solution.float()  # [CODE_DIM + 1, D]
     return Book(rows, in_weight, torch.zeros(CODE_DIM), fitted[:-1].t().contiguous(), fitted[-1])
+
+
+def pitch_book(size: int) -> Book:
+    """Return the book whose code is the pitch's number.
+
+    A row tells the pitch by an angle, and its remainders that the phase depends on by three more.
+    """
+    numbers = torch.arange(size).clamp(LOWEST, HIGHEST)
+    angles = [pitch_angles(numbers)]
+    angles += [2 * math.pi * numbers / cycle for cycle in _PITCH_CYCLES]
+    rows = _on_circles(angles)
+    unused = (torch.arange(size) < LOWEST) | (torch.arange(size) > HIGHEST)
+    rows[unused, :2] = -1.0
+    return _circle_book(rows, PITCH_FIRST, PITCH_MORE_FIRST, PITCH_SCALE)
+
+
+def phase_book(size: int) -> Book:
+    """Return the book whose code is the phase's number; its rows tell multiples of the phase."""
+    angle = 2 * math.pi * (torch.arange(size) % NUM_PHASES) / NUM_PHASES
+    rows = _on_circles([multiple * angle for multiple in range(1, CODE_DIM // 2 + 1)])
+    rows[NUM_PHASES:] = 0
+    rows[NUM_PHASES:, -1] = 2.0  # away from every phase
+    return _circle_book(rows, PHASE_FIRST, PHASE_MORE_FIRST, PHASE_SCALE)
+
+
+def _on_circles(angles: Sequence[Tensor]) -> Tensor:
+    """Return cosine and sine of each of several angles [n], side by side."""
+    return torch.stack([f(angle) for angle in angles for f in (torch.cos, torch.sin)], 1)
+
+
+def _circle_book(rows: Tensor, first: int, more_first: int, scale: float) -> Book:
+    """Return a book that is searched by its first circle and gives the others' places too."""
+    in_weight = torch.zeros(CODE_DIM, LATENT_DIM)
+    out_weight = torch.zeros(LATENT_DIM, CODE_DIM)
+    for index in range(2):
+        in_weight[index, first + index] = 1 / scale
+        out_weight[first + index, index] = scale
+    for index in range(2, CODE_DIM):
+        out_weight[more_first + index - 2, index] = 1.0
+    return Book(rows, in_weight, torch.zeros(CODE_DIM), out_weight, torch.zeros(LATENT_DIM))
 
 
 def residual_book(left: Tensor, size: int, generator: torch.Generator) -> Book:
@@ -117,115 +177,19 @@ def k_means(points: Tensor, count: int, generator: torch.Generator) -> Tensor:
     return rows
 
 
-def encode_latents(books: list[Book], latents: Tensor, states: Tensor | None = None) -> Tensor:
-    """Return codes int64 [K, T]; `states` are the semantic ones where they are known."""
-    codes = [books[0].search(latents) if states is None else states]
-    left = latents - books[0].lookup(codes[0])
-    for book in books[1:]:
+def encode_clip(space: LatentSpace, books: Sequence[Book], clip: Clip, start: int) -> Tensor:
+    """Return a clip's codes, int64 [K, T], with phases that begin at `start`, 0 to 7."""
+    states = space.codes_of(clip.states)
+    phases = torch.from_numpy(phase_numbers(clip.pitches, start))
+    codes = [states, torch.from_numpy(clip.pitches[1:]), phases]
+    left = space.latents(clip, start) - books[0].lookup(states)
+    left[:, :PARTS_FIRST] = 0
+    for book in books[NUM_EXACT_BOOKS:]:
         codes.append(book.search(left))
         left = left - book.lookup(codes[-1])
     return torch.stack(codes)
 
 
-LATENT_DIM = 128
-STATE_DIM = 8
-STATES_FIRST, VOICES_FIRST = 0, STATE_DIM
-PARTS_FIRST = STATE_DIM + len(VOICES)
-_STATE_SCALE, _VOICE_SCALE = 2.8, 3.0  # against parts that have a mean square of 1
-_VOICING_SCALE = 1.5  # one voicing weighs like 1.5 decades of a band
-_DISCRIMINANT_PARTS = 48  # principal parts that states are told apart by
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LatentSpace:
-    """Hold the fitted maps; every tensor is float32 on the CPU.
-
-    `states` are names, by code; `directions` [states, STATE_DIM] are unit rows. `mean` [F] and
-    `basis` [F, parts] map a frame's F features to parts of unit mean square.
-    """
-
-    states: tuple[str, ...]
-    directions: Tensor
-    mean: Tensor
-    basis: Tensor
-
-    def codes_of(self, states: Sequence[str]) -> Tensor:
-        """Return the semantic code of each state, int64 [T]; an unknown one is taken as silence.
-
-        A state that was too rare for a code of its own is taken as an earlier frame of its phone.
-        """
-        known = {name: index for index, name in enumerate(self.states)}
-        codes = []
-        for name in states:
-            phone, _, index = name.rpartition(" ")
-            chosen = known.get(name)
-            for earlier in range(int(index) - 1, 0, -1):
-                chosen = known.get(f"{phone} {earlier}") if chosen is None else chosen
-            codes.append(known.get("_ 1", 0) if chosen is None else chosen)
-        return torch.tensor(codes, dtype=torch.int64)
-
-    def latents(self, clip: Clip) -> Tensor:
-        """Return a clip's latents, float32 [T, LATENT_DIM]."""
-        frames = frame_features(clip)
-        parts = (frames - self.mean) @ self.basis
-        latents = torch.zeros(len(frames), LATENT_DIM)
-        latents[:, :STATE_DIM] = _STATE_SCALE * self.directions[self.codes_of(clip.states)]
-        latents[:, VOICES_FIRST + clip.voice] = _VOICE_SCALE
-        latents[:, PARTS_FIRST : PARTS_FIRST + parts.shape[1]] = parts
-        return latents
-
-
-def frame_features(clip: Clip) -> Tensor:
-    """Return a clip's features by frame, float32 [T, ROWS_PER_FRAME * NUM_FEATURES], weighted."""
-    rows = torch.from_numpy(clip.features.astype("float32"))
-    rows = rows * feature_weights()
-    return rows.view(-1, ROWS_PER_FRAME * NUM_FEATURES)
-
-
-def feature_weights() -> Tensor:
-    """Return what a row's features are multiplied by before they are compared, [NUM_FEATURES]."""
-    weights = torch.ones(NUM_FEATURES)
-    weights[-2:] = _VOICING_SCALE
-    return weights
-
-
-def fit_latent_space(clips: Sequence[Clip], num_states: int) -> LatentSpace:
-    """Fit the maps to aligned clips; at most `num_states` of the states get codes of their own."""
-    counts = Counter(state for clip in clips for state in clip.states)
-    states = tuple(sorted(name for name, _ in counts.most_common(num_states)))
-    frames = torch.cat([frame_features(clip) for clip in clips])
-    mean = frames.mean(0)
-    covariance = (frames - mean).t() @ (frames - mean) / len(frames)
-    values, vectors = torch.linalg.eigh(covariance.double())
-    num_parts = min(LATENT_DIM - PARTS_FIRST, frames.shape[1])
-    basis = vectors.flip(1)[:, :num_parts].float()
-    basis = basis / (values.sum() / num_parts).sqrt().float()
-    parts = ((frames - mean) @ basis)[:, :_DISCRIMINANT_PARTS]
-    voices = torch.cat([torch.full((clip.num_frames,), clip.voice) for clip in clips])
-    blank = LatentSpace(states, torch.zeros(len(states), STATE_DIM), mean, basis)
-    codes = torch.cat([blank.codes_of(clip.states) for clip in clips])
-    return LatentSpace(states, _directions(parts, codes, voices, len(states)), mean, basis)
-
-
-def _directions(parts: Tensor, codes: Tensor, voices: Tensor, num_states: int) -> Tensor:
-    """Return a unit row for every state, near where the states sound alike, for any voice."""
-    for voice in voices.unique().tolist():  # type: ignore[no-untyped-call]
-        parts = torch.where(
-            (voices == voice)[:, None], parts - parts[voices == voice].mean(0), parts
-        )
-    counts = torch.bincount(codes, minlength=num_states).clamp(min=1)
-    means = torch.zeros(num_states, parts.shape[1]).index_add_(0, codes, parts) / counts[:, None]
-    spread = parts - means[codes]
-    within = (spread.t() @ spread / len(spread)).double()
-    within += 1e-3 * within.diagonal().mean() * torch.eye(len(within), dtype=torch.float64)
-    values, vectors = torch.linalg.eigh(within)
-    whiten = (vectors / values.sqrt()).float()
-    centred = means @ whiten
-    # Each state counts by the root of its frequency, so that silence does not rule the axes.
-    weights = counts.float().sqrt()[:, None]
-    axes = torch.linalg.svd(centred * weights, full_matrices=False)[2][: STATE_DIM - 1]
-    placed = centred @ axes.t()
-    placed = placed / placed.square().sum(1).mean().sqrt()
-    placed = F.pad(placed, (0, STATE_DIM - 1 - placed.shape[1]))  # fewer states than axes
-    # The constant keeps states in the middle apart from each other, which a direction alone cannot.
-    return F.normalize(F.pad(placed, (0, 1), value=0.7), dim=1)
+def decode_latents(books: Sequence[Book], codes: Tensor) -> Tensor:
+    """Return the latents that codes [K, T] stand for, [T, LATENT_DIM]."""
+    return torch.stack([book.lookup(own) for book, own in zip(books, codes, strict=True)]).sum(0)

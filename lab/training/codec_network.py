@@ -8,7 +8,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from lab.training.codebooks import CODE_DIM, LATENT_DIM, Book
+from lab.training.codebooks import CODE_DIM, Book
+from lab.training.latents import LATENT_DIM
+from lab.training.sound.targets import NUM_TARGETS
 from synth.engine.codec.config import (
     ENCODER_WINDOW,
     MODULE_WINDOW,
@@ -28,7 +30,10 @@ _FIRST_GAIN = 8.0  # speech of 0.1 becomes about 1, where Snake is no longer a s
 def codec_config(
     *, num_books: int, book_size: int, decoder_dim: int = 192, layers: int = 4
 ) -> CodecConfig:
-    """Return the sizes of the demo's codec: a code frame is 640 samples, 40 ms."""
+    """Return the sizes of the demo's codec: a code frame is 640 samples, 40 ms.
+
+    Most of the decoder works at 20 positions a frame, before the layers of the waveform.
+    """
 
     def transformer(count: int, window: int) -> TransformerConfig:
         return TransformerConfig(LATENT_DIM, count, HEADS, _FFN, window)
@@ -39,9 +44,9 @@ def codec_config(
         encoder_dim=8,
         encoder_strides=(2, 4, 4, 5),
         decoder_dim=decoder_dim,
-        decoder_rates=(5, 4, 4, 2),
+        decoder_rates=(4, 4, 2),
         downsample_factors=(2, 2),
-        upsample_factors=(2, 2),
+        upsample_factors=(2, 2, 5, 1, 1, 1),
         codebook_dim=CODE_DIM,
         semantic_codebook_size=book_size,
         residual_codebook_size=book_size,
@@ -57,6 +62,41 @@ def build_encoder(config: CodecConfig) -> CodecEncoder:
     encoder = CodecEncoder(config)
     _draw_weights(encoder)
     return swap_snakes(encoder)
+
+
+class TaughtDecoder(nn.Module):
+    """Hold a decoder, and what it is taught with beside.
+
+    `reader` reads numbers off the latents that the layers of the waveform are given, and `head` a
+    waveform. Neither is exported.
+    """
+
+    def __init__(self, config: CodecConfig, books: list[Book]) -> None:
+        super().__init__()
+        self.decoder = build_decoder(config)
+        set_books(self.decoder, books)
+        self.positions = math.prod(config.upsample_factors)  # of latents in a frame
+        self._hop = math.prod(config.decoder_rates)
+        self.reader = nn.Linear(LATENT_DIM, NUM_TARGETS)
+        # Windows that overlap, as a spectrum's inverse has them.
+        self.head = nn.ConvTranspose1d(LATENT_DIM, 1, 4 * self._hop, stride=self._hop)
+        nn.init.normal_(self.head.weight, std=0.002)
+        nn.init.zeros_(self.head.bias)  # type: ignore[arg-type]
+
+    def read(self, latents: Tensor) -> Tensor:
+        """Return what is read of latents [B, LATENT_DIM, N], [B, N, NUM_TARGETS]."""
+        read: Tensor = self.reader(latents.transpose(1, 2).float())
+        return read
+
+    def listen(self, latents: Tensor) -> Tensor:
+        """Return the waveform that the head makes of latents [B, LATENT_DIM, N], [B, hop N]."""
+        wave: Tensor = self.head(latents)[:, 0, : latents.shape[-1] * self._hop]
+        return wave
+
+    def speak(self, latents: Tensor) -> Tensor:
+        """Return the decoder's waveform of latents [B, LATENT_DIM, N], [B, hop N]."""
+        wave: Tensor = self.decoder.decoder(latents)[:, 0]
+        return wave
 
 
 def build_decoder(config: CodecConfig) -> CodecDecoder:

@@ -11,11 +11,14 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from lab.training.lm_network import LMSizes, config_json
+from lab.training.lm_network import LM_FILE, LMSizes, config_json, disk_name
 from lab.training.plans import Plan
-from lab.training.shards import RunFolder, RunFolderError
+from lab.training.run_folder import RunFolder
+from lab.training.stages.quantizer import load_quantizer
+from lab.training.starting import write_space
 from lab.training.tokens import END, PAD, write_tokenizer
-from lab.training.trained import trained_decoder, trained_encoder
+from lab.training.trained import trained_decoder, trained_encoder, trained_lm
+from synth.card import CARD_NAME
 from synth.engine.codec.config import FILE_NAME as CODEC_CONFIG_FILE
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 
@@ -24,7 +27,18 @@ _SPELLINGS = {
     "parametrized": ("parametrizations.weight.original0", "parametrizations.weight.original1"),
     "g_and_v": ("weight_g", "weight_v"),
 }
-LM_FILE, CODEC_FILE = "model.safetensors", "codec.pth"
+CODEC_FILE = "codec.pth"
+# What a new checkpoint says of itself until somebody has measured it.
+_CARD = {
+    "name": "demo",
+    "licence": "Apache-2.0",
+    "description": "Trained by train-demo on synthetic speech; not measured.",
+    "languages": ["en"],
+    "segment_chars": 200,
+    "temperature": 0.7,
+    "top_p": 0.8,
+    "top_k": 30,
+}
 
 
 def export_checkpoint(
@@ -92,22 +106,12 @@ def unfolded(half: nn.Module) -> dict[str, Tensor]:
     return weights
 
 
-def disk_name(name: str) -> str:
-    """Return the name on disk of a parameter of our model."""
-    part, _, rest = name.partition(".")
-    if part == "fast":
-        return f"audio_decoder.{rest}"
-    if rest.startswith("codebook_embeddings."):
-        return f"audio_decoder.{rest}"
-    return f"text_model.model.{rest}"
-
-
 def export_run(run: RunFolder, plan: Plan, folder: Path, report: Callable[[str], None]) -> None:
     """Write the run's checkpoint into `folder`; encoder, decoder and language model must exist."""
-    encoder = trained_encoder(run, plan, torch.device("cpu"))
-    if encoder is None:
-        raise RunFolderError(f"{run.path} has no encoder: run train-demo --stage encoder first.")
-    decoder = trained_decoder(run, plan)
-    export_checkpoint(folder, plan.sizes, run.load("lm-state")["network"], encoder, decoder)
+    encoder, decoder = trained_encoder(run, plan), trained_decoder(run, plan)
+    export_checkpoint(folder, plan.sizes, trained_lm(run), encoder, decoder)
+    write_space(folder, load_quantizer(run).space)
+    if not (folder / CARD_NAME).is_file():
+        (folder / CARD_NAME).write_text(json.dumps(_CARD, indent=2) + "\n", encoding="utf-8")
     size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
     report(f"export: {folder}, {size / 1e6:.1f} MB")

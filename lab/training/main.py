@@ -1,8 +1,8 @@
 """Train the demo checkpoint: `python -m lab.training.main`, without Django.
 
-The stages in order: data (needs espeak-ng), quantizer, encoder, codes, decoder, lm, export. Each
-goes on where it was stopped, killed or not. Codes may be written before the encoder is trained:
-decoder and lm can then learn beside it, and go on with the codes that it hears afterwards.
+The stages in order: data (needs flite and PocketSphinx), quantizer, phases, decoder, encoder, lm,
+export. Each goes on where it was stopped, killed or not. Encoder and language model need none of
+the stages between the quantizer and them: two processes may train at once in one folder.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ import numpy as np
 import torch
 
 from lab.training.arguments import STAGES, add_arguments
-from lab.training.espeak import EspeakMissingError
+from lab.training.flite import FliteMissingError
 from lab.training.plans import Plan, settle_plan
-from lab.training.shards import RunFolder, RunFolderError
-from lab.training.stages import (
+from lab.training.run_folder import RunFolder, RunFolderError
+from lab.training.stages.running import (
     TRAINED,
     GateError,
     Options,
     check_gate,
     run_stage,
 )
+from lab.training.texts import DictionaryMissingError
 from synth.contract import Reference, RenderSpec, Sampling
 from synth.engine import Engine, EngineConfig
 
 DEFAULT_MINUTES = 120.0
-_SETUP_MINUTES = 0.5  # for data, codebooks and export, which have no budget
+_SETUP_MINUTES = 0.8  # for data, codebooks and export, which have no budget
 # What must fall; `loss` is no measure, for its weights change on the way.
 _WATCHED = {
+    "phases": ("phase", "features"),
     "encoder": ("lost", "state"),
     "decoder": ("mel", "wave"),
     "lm": ("semantic", "residual", "attention"),
@@ -63,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
                 show(f"{stage}: the time given is over; the same command continues")
                 return 0
             check_gate(stage, folder, chosen, show)
-    except (RunFolderError, GateError, EspeakMissingError) as error:
+    except (RunFolderError, GateError, FliteMissingError, DictionaryMissingError) as error:
         show(f"train-demo: {error}")
         return 1
     return 0
@@ -74,8 +76,7 @@ def minutes_of(stage: str, plan: Plan, minutes: float | None, *, alone: bool) ->
     whole = minutes or DEFAULT_MINUTES
     if stage not in TRAINED:
         return whole
-    share = plan.minutes[TRAINED.index(stage)]
-    return whole if alone and minutes is not None else share * whole
+    return whole if alone and minutes is not None else plan.minutes[stage] * whole
 
 
 def prepare_device(name: str) -> torch.device:

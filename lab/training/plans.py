@@ -3,35 +3,50 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from lab.training.decoder_stage import DecoderRecipe
-from lab.training.encoder_stage import EncoderRecipe
+from lab.training.codec_network import codec_config
 from lab.training.lm_network import LMSizes
-from lab.training.lm_stage import LMRecipe
-from lab.training.shards import RunFolder, RunFolderError
+from lab.training.run_folder import RunFolder, RunFolderError
+from lab.training.stages.decoder import DecoderRecipe
+from lab.training.stages.encoder import EncoderRecipe
+from lab.training.stages.lm import LMRecipe
+from synth.engine.codec.config import CodecConfig
 
 PLAN_FILE = "plan.json"
+_DEFAULT_MINUTES = {"phases": 0.03, "encoder": 0.2, "decoder": 0.3, "lm": 0.47}
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Hold the sizes and recipes of one run; shards are of `clips` clips each.
+    """Hold the sizes and recipes of one run; shards are of `utterances` sentences each.
 
-    `minutes` are shares of the whole training time for encoder, decoder and language model.
+    The codec is fitted to the first `codec_shards`. `minutes` are each stage's share of the whole
+    training time.
     """
 
     name: str
-    aligned_shards: int
-    plain_shards: int
-    clips: int
+    shards: int
+    utterances: int
     sizes: LMSizes
-    encoder: EncoderRecipe
-    decoder: DecoderRecipe
-    lm: LMRecipe
-    decoder_shards: int = 4
-    minutes: tuple[float, float, float] = (0.3, 0.25, 0.45)
+    decoder_dim: int = 192
+    codec_layers: int = 4
+    encoder: EncoderRecipe = field(default_factory=EncoderRecipe)
+    decoder: DecoderRecipe = field(default_factory=DecoderRecipe)
+    lm: LMRecipe = field(default_factory=LMRecipe)
+    codec_shards: int = 2
+    minutes: dict[str, float] = field(default_factory=_DEFAULT_MINUTES.copy)
     report_every: int = 25
+
+    @property
+    def codec(self) -> CodecConfig:
+        """Return the codec's sizes."""
+        return codec_config(
+            num_books=self.sizes.num_codebooks,
+            book_size=self.sizes.codes,
+            decoder_dim=self.decoder_dim,
+            layers=self.codec_layers,
+        )
 
 
 PLANS = {
@@ -39,35 +54,27 @@ PLANS = {
     for plan in (
         Plan(
             name="toy",
-            aligned_shards=1,
-            plain_shards=1,
-            clips=260,
-            sizes=LMSizes(dim=64, layers=4, ffn=128, fast_ffn=64, fast_layers=1),
-            encoder=EncoderRecipe(batch=2, layers=1),
-            decoder=DecoderRecipe(batch=2, frames=3, context=2, decoder_dim=64, layers=1),
-            lm=LMRecipe(batch=4, fast_frames=48, curriculum=0.0),
-            decoder_shards=1,
+            shards=1,
+            utterances=96,
+            sizes=LMSizes(dim=64, layers=4, head_dim=32, ffn=128, fast_ffn=64, fast_layers=1),
+            decoder_dim=64,
+            codec_layers=1,
+            encoder=EncoderRecipe(batch=2, frames=12),
+            decoder=DecoderRecipe(batch=2, frames=4),
+            lm=LMRecipe(positions=1200, fast_frames=48, curriculum=0.0),
+            codec_shards=1,
+            minutes=dict.fromkeys(_DEFAULT_MINUTES, 0.25),
             report_every=4,
         ),
-        Plan(
-            name="cpu",
-            aligned_shards=16,
-            plain_shards=4,
-            clips=2000,
-            sizes=LMSizes(),
-            encoder=EncoderRecipe(),
-            decoder=DecoderRecipe(),
-            lm=LMRecipe(),
-        ),
+        Plan(name="cpu", shards=12, utterances=1500, sizes=LMSizes()),
         Plan(
             name="gpu",
-            aligned_shards=20,
-            plain_shards=4,
-            clips=2000,
-            sizes=LMSizes(dim=192, head_dim=48, ffn=512, fast_ffn=384),
-            encoder=EncoderRecipe(batch=48),
-            decoder=DecoderRecipe(batch=32, frames=16, decoder_dim=192),
-            lm=LMRecipe(batch=96, fast_frames=1536),
+            shards=12,
+            utterances=1500,
+            sizes=LMSizes(),
+            encoder=EncoderRecipe(batch=24),
+            decoder=DecoderRecipe(batch=40),
+            lm=LMRecipe(positions=18000, fast_frames=1024),
         ),
     )
 }

@@ -1,47 +1,36 @@
-"""Build a run's codec halves, and load what the stages have made of them."""
+"""Load what the stages have made, without what it was taught with."""
 
 from __future__ import annotations
 
-import torch
+from torch import Tensor
 
-from lab.training.codec_network import build_decoder, build_encoder, codec_config
+from lab.training.codec_network import TaughtDecoder, build_encoder
 from lab.training.plans import Plan
-from lab.training.shards import RunFolder
-from synth.engine.codec.config import CodecConfig
+from lab.training.run_folder import RunFolder
+from lab.training.stages.quantizer import load_quantizer
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 
-DECODER_PART = "decoder."  # of the names in the decoder's stage, which trains another part beside
 
-
-def plan_codec(plan: Plan) -> CodecConfig:
-    """Return the codec's sizes."""
-    sizes, recipe = plan.sizes, plan.decoder
-    return codec_config(
-        num_books=sizes.num_codebooks,
-        book_size=sizes.codes,
-        decoder_dim=recipe.decoder_dim,
-        layers=recipe.layers,
-    )
-
-
-def trained_encoder(run: RunFolder, plan: Plan, device: torch.device) -> CodecEncoder | None:
-    """Return the run's encoder for use, None where it has not been trained."""
-    if not run.has("encoder-state"):
-        return None
-    encoder = build_encoder(plan_codec(plan))
+def trained_encoder(run: RunFolder, plan: Plan) -> CodecEncoder:
+    """Return the run's encoder; raise RunFolderError where it has not been trained."""
+    encoder = build_encoder(plan.codec)
     encoder.load_state_dict(run.load("encoder-state")["network"])
-    return encoder.to(device).eval()
+    return encoder
 
 
 def trained_decoder(run: RunFolder, plan: Plan) -> CodecDecoder:
     """Return the run's decoder; raise RunFolderError where it has not been trained."""
-    decoder = build_decoder(plan_codec(plan))
-    weights = run.load("decoder-state")["network"]
-    decoder.load_state_dict(
-        {
-            name.removeprefix(DECODER_PART): weight
-            for name, weight in weights.items()
-            if name.startswith(DECODER_PART)
-        }
-    )
-    return decoder
+    taught = TaughtDecoder(plan.codec, load_quantizer(run).books)
+    taught.load_state_dict(run.load("decoder-state")["network"])
+    return taught.decoder
+
+
+def trained_lm(run: RunFolder) -> dict[str, Tensor]:
+    """Return the weights of the run's language model; raise RunFolderError without one."""
+    prefix = "lm."
+    weights = run.load("lm-state")["network"]
+    return {
+        name.removeprefix(prefix): weight
+        for name, weight in weights.items()
+        if name.startswith(prefix)
+    }

@@ -11,11 +11,11 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from lab.training.shards import RunFolder
+from lab.training.run_folder import RunFolder
 
 SAVE_SECONDS = 60.0
-_LOWEST_RATE = 0.03  # of the peak, at the end
-_WARM_UP_STEPS = 100
+_LOWEST_RATE = 0.02  # of the peak, at the end
+_WARM_UP_STEPS = 50
 _WIDTH, _HEIGHT, _MARGIN = 640, 150, 34
 
 
@@ -42,11 +42,16 @@ class Stage(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Hold how long and how fast to learn; `sitting_minutes` ends this process's part."""
+    """Hold how long and how fast to learn; `sitting_minutes` ends this process's part.
+
+    The rate stays at its peak for the share `held` of the budget.
+    """
 
     minutes: float
     rate: float
     sitting_minutes: float = math.inf
+    held: float = 0.3
+    decay: float = 1e-4
     betas: tuple[float, float] = (0.9, 0.98)
     clip: float = 1.0
     report_every: int = 25
@@ -55,7 +60,9 @@ class Budget:
 def train(stage: Stage, run: RunFolder, budget: Budget, report: Callable[[str], None]) -> bool:
     """Train until the budget or this sitting is used up; return whether the budget is."""
     parameters = [p for p in stage.network.parameters() if p.requires_grad]
-    optimiser = torch.optim.AdamW(parameters, lr=budget.rate, betas=budget.betas, weight_decay=0.01)
+    optimiser = torch.optim.AdamW(
+        parameters, lr=budget.rate, betas=budget.betas, weight_decay=budget.decay
+    )
     clock = _Clock(stage, run, optimiser, budget.report_every)
     clock.resume(report)
     total, began = budget.minutes * 60, time.monotonic()
@@ -65,7 +72,7 @@ def train(stage: Stage, run: RunFolder, budget: Budget, report: Callable[[str], 
             return False
         progress = clock.seconds / total
         for group in optimiser.param_groups:
-            group["lr"] = budget.rate * rate_at(clock.step, progress)
+            group["lr"] = budget.rate * rate_at(clock.step, progress, budget.held)
         started = time.monotonic()
         losses = stage.losses(clock.step, progress)
         optimiser.zero_grad(set_to_none=True)
@@ -78,10 +85,11 @@ def train(stage: Stage, run: RunFolder, budget: Budget, report: Callable[[str], 
     return True
 
 
-def rate_at(step: int, progress: float) -> float:
-    """Return the learning rate as a share of its peak: a warm-up, then half a cosine down."""
+def rate_at(step: int, progress: float, held: float) -> float:
+    """Return the rate as a share of its peak: a warm-up, the peak, then half a cosine down."""
     warm = min(1.0, (step + 1) / _WARM_UP_STEPS)
-    return warm * (_LOWEST_RATE + (1 - _LOWEST_RATE) * 0.5 * (1 + math.cos(math.pi * progress)))
+    falling = max(0.0, progress - held) / (1 - held)
+    return warm * (_LOWEST_RATE + (1 - _LOWEST_RATE) * 0.5 * (1 + math.cos(math.pi * falling)))
 
 
 class _Clock:

@@ -22,9 +22,10 @@ MAX_LETTERS = 200
 _CHAPTER = re.compile(r"chapter-(\d+)\.xhtml$")
 _NOTE_MARK = re.compile(r"<a [^>]*noteref[^>]*>.*?</a>")
 _PARAGRAPH = re.compile(r"<p[^>]*>(.*?)</p>", re.DOTALL)
+_SENTENCE_END = re.compile(r"(?:(?<=[.!?])|(?<=[.!?]\"))\s+(?=[\"'(A-Z])")
 _WORD = re.compile(r"[A-Za-z]+(?:'[A-Za-z]+)*")
 _REPLACED = {
-    "\u2019": "'", "\u2018": "", "\u201c": "", "\u201d": "", "\u2014": ", ", "\u2013": "-",
+    "\u2019": "'", "\u2018": "'", "\u201c": '"', "\u201d": '"', "\u2014": ", ", "\u2013": "-",
     "\u2060": "", "\u00a0": " ", "\u2026": "...", "\u00e9": "e", "\u200a": "",
 }  # fmt: skip
 
@@ -77,13 +78,18 @@ def made_up_word(corpus: Corpus, rng: random.Random) -> str:
 
 
 def plain_text(text: str) -> str:
-    """Return a text in ASCII: without curly marks, and a comma for a long dash."""
+    """Return a text in ASCII: with straight quotation marks, and a comma for a long dash."""
     for old, new in _REPLACED.items():
         text = text.replace(old, new)
     text = text.encode("ascii", "ignore").decode()
     text = re.sub(r"\s+", " ", text).replace(" ,", ",").replace(" ...", "...")
     text = re.sub(r",\s*([.?!])", r"\1", text)
     return re.sub(r"([,;:.?!]),", r"\1", text).strip()
+
+
+def pair_quotes(text: str) -> str:
+    """Return a text without quotation marks where one of them has no other."""
+    return text if text.count('"') % 2 == 0 else text.replace('"', "").strip()
 
 
 def _paragraphs(book: Path) -> Iterator[list[str]]:
@@ -95,7 +101,7 @@ def _paragraphs(book: Path) -> Iterator[list[str]]:
             for paragraph in _PARAGRAPH.findall(archive.read(name).decode("utf-8")):
                 paragraph = re.sub(r"<[^>]+>", "", _NOTE_MARK.sub("", paragraph))
                 text = plain_text(html.unescape(paragraph))
-                sentences = [part.strip() for part in re.split(r"(?<=[.!?])\s+", text)]
+                sentences = [pair_quotes(part) for part in _SENTENCE_END.split(text)]
                 yield [part for part in sentences if _WORD.search(part)]
 
 
@@ -114,7 +120,6 @@ def _pieces(paragraphs: list[list[str]]) -> set[str]:
             for start in range(0, len(words), 2):
                 candidates.append(" ".join(words[start : start + rng.randint(1, 10)]))
                 candidates.append(" ".join(words[start : start + rng.randint(11, 30)]))
-        pieces |= {
-            piece for part in candidates if 2 <= len(piece := part.strip(" ;:-,")) <= MAX_LETTERS
-        }
+        stripped = (pair_quotes(part).strip(" ;:-,") for part in candidates)
+        pieces |= {piece for piece in stripped if 2 <= len(piece) <= MAX_LETTERS}
     return pieces

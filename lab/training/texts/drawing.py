@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
 from collections.abc import Callable
 
 from lab.training.texts.corpus import MAX_LETTERS, Corpus, made_up_word
 from lab.training.texts.sentences import SentenceMaker
 
 _SHARES = {
-    "book": 0.24, "varied": 0.14, "running": 0.12, "grammar": 0.22, "numbers": 0.10,
-    "names": 0.05, "loose": 0.13,
+    "book": 0.24, "varied": 0.14, "running": 0.12, "grammar": 0.21, "numbers": 0.12,
+    "names": 0.04, "loose": 0.13,
 }  # fmt: skip
-_LONG_SHARE, _SHORT_SHARE = 0.125, 0.08
+_LONG_SHARE, _SHORT_SHARE = 0.13, 0.07
 _LONG_FROM = 102
 _TRIES = 8
+_NUM_FREQUENT = 20_000  # words of which each is as likely in a list of loose words
 _CAPITALS_SHARE, _UNMARKED_SHARE = 0.015, 0.06
 
 
@@ -40,7 +42,7 @@ def draw_text(corpus: Corpus, rng: random.Random) -> str:
     if chance < _CAPITALS_SHARE:
         return text.upper()
     if chance < _CAPITALS_SHARE + _UNMARKED_SHARE:
-        return text.lower().rstrip(".,;?!")
+        return text.lower().rstrip(".,;?! ")
     return text
 
 
@@ -56,10 +58,9 @@ def _draw_length(rng: random.Random) -> int:
 
 def _draw_piece(corpus: Corpus, rng: random.Random, letters: int) -> str:
     """Return a piece of the book that has about as many letters."""
-    places = [
-        _first_as_long(corpus.pieces, length) for length in (0.9 * letters, 1.1 * letters + 1)
-    ]
-    first, end = min(places[0], len(corpus.pieces) - 1), places[1]
+    first = bisect_left(corpus.pieces, round(0.9 * letters), key=len)
+    end = bisect_left(corpus.pieces, round(1.1 * letters) + 1, key=len)
+    first = min(first, len(corpus.pieces) - 1)
     return corpus.pieces[rng.randrange(first, max(end, first + 1))]
 
 
@@ -67,10 +68,12 @@ def _loose_words(corpus: Corpus, rng: random.Random, letters: int) -> str:
     """Return words that have nothing to do with each other, some of them made up."""
     dictionary = corpus.dictionary
     groups = list(dictionary.groups.values())
+    frequent = dictionary.words[:_NUM_FREQUENT]
     sources: list[Callable[[], str]] = [
         lambda: rng.choice(corpus.running_words),
         lambda: rng.choices(dictionary.words, cum_weights=dictionary.weights)[0],
-        lambda: rng.choice(dictionary.words),
+        lambda: rng.choice(frequent),
+        lambda: rng.choice(frequent),
         lambda: rng.choice(groups).draw(rng),
         lambda: rng.choice(dictionary.rare),
         lambda: made_up_word(corpus, rng),
@@ -97,7 +100,7 @@ def _join_sentences(draw: Callable[[], str], rng: random.Random, letters: int) -
         sentence = draw()
         if len(text) + len(sentence) + 1 <= most:
             text = f"{text} {sentence}".strip()
-        if len(text) >= 0.75 * letters:
+        if len(text) >= 0.8 * letters:
             return text
     return text or _cut(draw(), most)
 
@@ -108,15 +111,3 @@ def _cut(text: str, letters: int) -> str:
     while len(words) > 1 and len(" ".join(words)) > letters:
         words.pop()
     return " ".join(words)[:MAX_LETTERS].strip(' ,;:-("')
-
-
-def _first_as_long(pieces: tuple[str, ...], letters: float) -> int:
-    """Return the index of the first of the pieces, the shortest first, that is as long."""
-    low, high = 0, len(pieces)
-    while low < high:
-        middle = (low + high) // 2
-        if len(pieces[middle]) < letters:
-            low = middle + 1
-        else:
-            high = middle
-    return low

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from lab.training.espeak import Espeak, EspeakMissingError, espeak
+from lab.training.flite import Flite, flite
 
 
 @pytest.fixture(scope="session")
-def synthesiser() -> Espeak:
-    """Return espeak-ng; skip where the system has none."""
-    try:
-        return espeak()
-    except EspeakMissingError as error:
-        pytest.skip(str(error))
+def teachers() -> Flite:
+    """Return flite, which a test that uses this must be marked to need."""
+    return flite()

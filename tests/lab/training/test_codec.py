@@ -8,6 +8,10 @@ from typing import cast
 import numpy as np
 import pytest
 import torch
+from lab.training.codes_stage import heard_codes
+from lab.training.decoder_stage import DecoderRecipe, DecoderStage
+from lab.training.encoder_stage import EncoderRecipe, EncoderStage, copy_encoder
+from lab.training.synthesis import upsample
 
 from lab.training.codebooks import Book, LatentSpace, encode_latents, fit_books, fit_latent_space
 from lab.training.codec_network import (
@@ -17,13 +21,9 @@ from lab.training.codec_network import (
     codec_config,
     set_books,
 )
-from lab.training.codes_stage import heard_codes
-from lab.training.decoder_stage import DecoderRecipe, DecoderStage
-from lab.training.encoder_stage import EncoderRecipe, EncoderStage, copy_encoder
 from lab.training.export import export_checkpoint, unfolded, write_codec
 from lab.training.lm_network import LMSizes, build_lm
 from lab.training.shards import RunFolderError
-from lab.training.synthesis import upsample
 from synth.engine import Engine, EngineConfig
 from synth.engine.codec.halves import CodecDecoder
 from synth.engine.codec.layers import Snake

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from lab.training.codes_stage import CodedClips, fit_quantizer, load_codes, write_codes
+from lab.training.lm_stage import LMRecipe, LMStage
 
 from lab.golden.generate import Conversation
-from lab.training.codes_stage import CodedClips, fit_quantizer, load_codes, write_codes
 from lab.training.lm_network import LMSizes, build_lm, config_json, hidden_states, residual_logits
-from lab.training.lm_stage import LMRecipe, LMStage
 from lab.training.shards import ALIGNED, RunFolder, shard_path, write_shard
 from lab.training.tokens import make_tokenizer
 from synth.engine.model.config import parse_config

@@ -16,11 +16,11 @@ from lab.training.texts import (
     draw_text,
     read_corpus,
 )
-from lab.training.texts.corpus import made_up_word, plain_text
+from lab.training.texts.corpus import made_up_word, pair_quotes, plain_text
 from lab.training.texts.dictionary import make_dictionary, read_dictionary
 from lab.training.texts.sentences import SentenceMaker, capitalise, spell_out
 
-NUM_TEXTS = 1500
+NUM_TEXTS = 1000
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +49,8 @@ def test_lengths_are_spread_from_a_word_to_the_most_letters(texts: list[str]) ->
     assert max(lengths) <= MAX_LETTERS
     assert 48 < sum(lengths) / NUM_TEXTS < 62
     assert 0.09 < sum(length >= 100 for length in lengths) / NUM_TEXTS < 0.15
-    assert sum(length >= 170 for length in lengths) > 20
-    assert sum(" " not in text for text in texts) > 20
+    assert sum(length >= 170 for length in lengths) > 10
+    assert sum(" " not in text for text in texts) > 10
 
 
 def test_every_kind_of_text_is_drawn(texts: list[str]) -> None:
@@ -59,7 +59,7 @@ def test_every_kind_of_text_is_drawn(texts: list[str]) -> None:
         r"^[a-z ]+$", r"^[A-Z ]+[.!]?$", r"\b(Mr|Mister|Doctor|Captain)\b", r"dollars|pounds",
         r"nineteen [a-z]+-[a-z]+", r"-(first|second|third|fourth)", r"Time Traveller",
     ):  # fmt: skip
-        assert sum(bool(re.search(pattern, text)) for text in texts) > 1, pattern
+        assert sum(bool(re.search(pattern, text)) for text in texts) > 0, pattern
 
 
 def test_frequent_words_are_met_often_and_many_words_once(texts: list[str]) -> None:
@@ -126,13 +126,15 @@ def test_sentences_follow_the_language_model(corpus: Corpus) -> None:
 def test_numbers_of_sentences_are_in_words(corpus: Corpus) -> None:
     maker = SentenceMaker(corpus, random.Random(3))
     numbered = [maker.make("numbered") for _ in range(500)]
-    assert not [text for text in numbered if re.search(r"[0-9$%:]\d|\d", text)]
+    assert not [text for text in numbered if re.search(r"[0-9$%]", text)]
     assert spell_out("on 3 May 1942") == "on the third of May nineteen forty-two"
 
 
 def test_marks_outside_ascii_are_replaced() -> None:
     marked = "\u201cWhere\u2019s\u2060\u2014?\u201d said I\u2014caf\u00e9\u00a0\u2026 no"
-    assert plain_text(marked) == "Where's? said I, cafe... no"
+    assert plain_text(marked) == '"Where\'s?" said I, cafe... no'
+    assert pair_quotes('"One," he said') == '"One," he said'
+    assert pair_quotes('said he. "Two') == "said he. Two"
     assert capitalise('so. and "then?" he said. "why') == 'So. And "then?" he said. "Why'
 
 

@@ -1,0 +1,67 @@
+"""Say how far a waveform is from one that is to be learnt, whose noise part is known apart."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from lab.training.flite import SAMPLE_RATE
+
+_MEL_BANDS = {256: 24, 512: 40, 1024: 64}  # of windows of that many samples
+_WAVE_SIZES = (256, 512)
+_LONG_WINDOW = 1024  # wide enough to part the harmonics of a low voice
+_HOPS = {256: 60, 512: 115, 1024: 230}  # none divides the decoder's 160
+_LONG_UP_TO_HZ = 4000
+
+
+class SpectralLoss(nn.Module):
+    """Hold windows and mel filters for `forward`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for size in _HOPS:
+            self.register_buffer(f"window_{size}", torch.hann_window(size))
+        for size, bands in _MEL_BANDS.items():
+            self.register_buffer(f"mel_{size}", mel_filters(size, bands))
+
+    def forward(self, wave: Tensor, harmonic: Tensor, noise: Tensor) -> dict[str, Tensor]:
+        """Compare [B, N] with the sum of a harmonic and a noise part.
+
+        Returns:
+            `mel`: mean difference of log10 mel spectra; `magnitude`: of log10 magnitudes up to
+            4 kHz at a resolution that shows each harmonic; `wave`: complex difference from the
+            harmonic part, where that part is the larger, as a share of its size.
+        """
+        target = harmonic + noise
+        mel = wave.new_zeros(())
+        for size in _MEL_BANDS:
+            filters = self.get_buffer(f"mel_{size}")
+            ours, theirs = (self._spectrum(x, size).abs() for x in (wave, target))
+            log_ours, log_theirs = (torch.log10(filters @ x + 1e-2) for x in (ours, theirs))
+            mel = mel + (log_ours - log_theirs).abs().mean() / len(_MEL_BANDS)
+        bins = _LONG_UP_TO_HZ * _LONG_WINDOW // SAMPLE_RATE
+        ours, theirs = (self._spectrum(x, _LONG_WINDOW)[:, :bins].abs() for x in (wave, target))
+        magnitude = (torch.log10(ours + 0.05) - torch.log10(theirs + 0.05)).abs().mean()
+        off = [self._wave(wave, harmonic, noise, size) for size in _WAVE_SIZES]
+        return {"mel": mel, "magnitude": magnitude, "wave": torch.stack(off).mean()}
+
+    def _wave(self, wave: Tensor, harmonic: Tensor, noise: Tensor, size: int) -> Tensor:
+        ours, tones, rest = (self._spectrum(x, size) for x in (wave, harmonic, noise))
+        # Louder bins count by the root of their size, else vowels' lowest harmonics are all.
+        sure = (tones.abs() > rest.abs()).float() / (tones.abs() + 0.2).sqrt()
+        off = ((ours - tones).abs() * sure).sum()
+        return off / ((tones.abs() * sure).sum() + 1e-3)
+
+    def _spectrum(self, x: Tensor, size: int) -> Tensor:
+        window = self.get_buffer(f"window_{size}")
+        return torch.stft(x, size, _HOPS[size], size, window, center=False, return_complex=True)
+
+
+def mel_filters(size: int, bands: int) -> Tensor:
+    """Return triangles [bands, size / 2 + 1] of equal height."""
+    hz = torch.linspace(0, SAMPLE_RATE / 2, size // 2 + 1)
+    top = 2595 * torch.log10(torch.tensor(1 + SAMPLE_RATE / 2 / 700))
+    edges = 700 * (10 ** (torch.linspace(0, float(top), bands + 2) / 2595) - 1)
+    rising = (hz - edges[:-2, None]) / (edges[1:-1] - edges[:-2])[:, None]
+    falling = (edges[2:, None] - hz) / (edges[2:] - edges[1:-1])[:, None]
+    return torch.minimum(rising, falling).clamp(min=0)

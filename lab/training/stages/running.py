@@ -1,0 +1,169 @@
+"""Run one stage of the recipe in a run's folder, and say whether it came far enough."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from lab.training.export import export_run
+from lab.training.plans import Plan
+from lab.training.run_folder import RunFolder
+from lab.training.stages.data import make_shards
+from lab.training.stages.decoder import DecoderStage
+from lab.training.stages.encoder import EncoderStage
+from lab.training.stages.lm import LMStage
+from lab.training.stages.quantizer import (
+    fit_quantizer,
+    load_quantizer,
+    read_speech,
+    save_quantizer,
+)
+from lab.training.starting import codec_weights, lm_weights, read_quantizer, take_over
+from lab.training.trainer import Budget, train
+from synth.engine.codec.halves import CodecDecoder, CodecEncoder
+
+TRAINED = ("phases", "encoder", "decoder", "lm")
+Report = Callable[[str], None]
+Trainee = EncoderStage | DecoderStage | LMStage
+# Stage -> (loss, the most it may be at the end). Beyond these the round trip loses words.
+_LIMITS = {
+    "phases": (("phase", 0.03), ("features", 0.12)),
+    "encoder": (("lost", 0.45), ("pitch_off", 0.05)),
+    "decoder": (("mel", 0.30), ("wave", 0.72)),
+    "lm": (("semantic", 1.0), ("attention", 0.7)),
+}
+_ROWS = 4  # of the losses' end that are averaged
+
+
+class GateError(Exception):
+    """A stage is not good enough for the next one; the text names the losses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Hold how a run goes: on which device, for how long, from what it starts.
+
+    `minutes` is the budget of one stage. `sitting_minutes` ends this process's part of it.
+    `start_from` is a checkpoint folder whose codebooks and weights are taken over.
+    """
+
+    device: torch.device
+    minutes: float
+    sitting_minutes: float = math.inf
+    force: bool = False
+    start_from: Path | None = None
+
+
+def run_stage(stage: str, run: RunFolder, plan: Plan, options: Options, report: Report) -> bool:
+    """Run a stage; return False when its budget is not used up at the end of this sitting.
+
+    Raises:
+        RunFolderError: what it builds on is missing, or does not fit the plan.
+        FliteMissingError, DictionaryMissingError: what the data is made with is not installed.
+    """
+    if stage == "data":
+        make_shards(run.speech, plan.shards, plan.utterances, report)
+    elif stage == "quantizer":
+        _make_quantizer(run, plan, options, report)
+    elif stage == "export":
+        export_run(run, plan, run.path / "checkpoint", report)
+    else:
+        return _train(stage, run, plan, options, report)
+    return True
+
+
+def check_gate(stage: str, run: RunFolder, options: Options, report: Report) -> None:
+    """Raise GateError when a stage's losses are not low enough; with `force` only say so."""
+    for sentence in missed_gates(run, stage):
+        if not options.force:
+            raise GateError(
+                f"{sentence}. Train it longer (--stage {stage} --minutes N), or continue "
+                "with --force."
+            )
+        report(f"gate missed: {sentence}")
+
+
+def _make_quantizer(run: RunFolder, plan: Plan, options: Options, report: Report) -> None:
+    if options.start_from is not None:
+        save_quantizer(run, read_quantizer(options.start_from))
+        report(f"quantizer: taken from {options.start_from}")
+        return
+    sizes = plan.sizes
+    fit_quantizer(
+        run,
+        shards=plan.codec_shards,
+        num_books=sizes.num_codebooks,
+        size=sizes.codes,
+        report=report,
+    )
+
+
+def _train(stage: str, run: RunFolder, plan: Plan, options: Options, report: Report) -> bool:
+    trainee = _build(stage, run, plan, options.device)
+    if not run.has(f"{stage}-state"):
+        _start(trainee, run, options.start_from)
+    rates = {"phases": 2e-3, "encoder": 1.2e-3, "decoder": 1.2e-3, "lm": 2e-3}
+    is_decoder, is_lm = stage == "decoder", stage == "lm"
+    budget = Budget(
+        options.minutes,
+        rates[stage],
+        sitting_minutes=options.sitting_minutes,
+        held=0.4 if is_lm else 0.3,
+        decay=0.01 if is_lm else 1e-4,
+        betas=(0.8, 0.98) if is_decoder else (0.9, 0.98),
+        clip=3.0 if is_decoder else 1.0,
+        report_every=plan.report_every,
+    )
+    whole = train(trainee, run, budget, report)
+    if isinstance(trainee, LMStage) and whole:
+        losses = " ".join(f"{name} {value:.3f}" for name, value in trainee.held_out().items())
+        report(f"lm, unseen texts: {losses}")
+    return whole
+
+
+def _build(stage: str, run: RunFolder, plan: Plan, device: torch.device) -> Trainee:
+    quantizer = load_quantizer(run)
+    if stage == "lm":
+        return LMStage(read_speech(run, waves=False), quantizer, plan.sizes, plan.lm, device)
+    speech = read_speech(run, plan.codec_shards, waves=stage == "encoder")
+    if stage == "encoder":
+        return EncoderStage(speech, quantizer, plan.codec, plan.encoder, device)
+    through_head = stage == "phases"
+    return DecoderStage(
+        speech, quantizer, plan.codec, plan.decoder, device, through_head=through_head
+    )
+
+
+def _start(trainee: Trainee, run: RunFolder, checkpoint: Path | None) -> None:
+    """Give a stage that has not begun its first weights: a checkpoint's, or an earlier stage's."""
+    network: nn.Module = trainee.network
+    if trainee.name == "decoder":
+        network.load_state_dict(run.load("phases-state")["network"])
+    elif checkpoint is None:
+        return
+    elif isinstance(trainee, DecoderStage):
+        take_over(trainee.network.decoder, codec_weights(checkpoint, CodecDecoder), checkpoint)
+    elif isinstance(trainee, EncoderStage):
+        take_over(network, codec_weights(checkpoint, CodecEncoder), checkpoint)
+    else:
+        take_over(trainee.network.lm, lm_weights(checkpoint, trainee.network.lm), checkpoint)
+
+
+def missed_gates(run: RunFolder, stage: str) -> list[str]:
+    """Return a sentence for every limit that a stage's losses have not come under."""
+    rows = run.read_losses(stage)[-_ROWS:]
+    if stage not in _LIMITS:
+        return []
+    if not rows:
+        return [f"{stage} has not been trained"]
+    missed = []
+    for name, limit in _LIMITS[stage]:
+        value = sum(row[name] for row in rows) / len(rows)
+        if not value <= limit:
+            missed.append(f"{stage}: {name} is {value:.3f} and should be at most {limit}")
+    return missed
