@@ -1,8 +1,8 @@
 """What all tests share: services that may be missing, and servers that a run starts for itself.
 
-A test marked `redis`, `postgres`, `browser`, `compiler`, `clients`, `node_clients`, `hosts`, `gpu`
-or `checkpoint` is skipped with a reason where that is missing; with its name in `TTS_TEST_REQUIRE`
-(separated by commas) it fails instead.
+A test marked `redis`, `postgres`, `browser`, `compiler`, `clients`, `node_clients`, `hosts`, `gpu`,
+`checkpoint` or `evaluation` is skipped with a reason where that is missing; with its name in
+`TTS_TEST_REQUIRE` (separated by commas) it fails instead.
 
 A test marked `thorough` takes seconds: it kills, fills a disk, renders a long book, or repeats with
 more cases what a quick test shows once. `./tts test` leaves these, and those of Redis, PostgreSQL,

@@ -5,6 +5,7 @@ Each check returns None when the thing is here, else the reason as a sentence's 
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import shutil
@@ -19,6 +20,8 @@ import psycopg
 
 from lab.servers import find_postgres, find_redis, why_no_redis
 from tests.clients import official
+from ttsweb.commands.base import StepError
+from ttsweb.install.extras import has_extra
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -108,6 +111,24 @@ def why_no_advisories() -> str | None:
     return None if is_answer else "the service of the Python advisories does not answer"
 
 
+def why_no_evaluation() -> str | None:
+    """Look for the speech that the evaluation compares with, and for what judges it."""
+    for name in ("libflite.so.1", "libflite_cmu_us_slt.so.1"):
+        try:
+            ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
+        except OSError:
+            return "flite and its voices are not installed"
+    if not has_extra("asr"):
+        return "PocketSphinx is not installed"
+    try:
+        from lab.training.evaluation.speaker_embedding import find_weights
+
+        find_weights()
+    except (ImportError, StepError):
+        return "PyTorch and the weights of Resemblyzer are not both installed"
+    return None
+
+
 CHECKS: dict[str, Callable[[], str | None]] = {
     "redis": why_no_redis,
     "postgres": why_no_postgres,
@@ -120,6 +141,7 @@ CHECKS: dict[str, Callable[[], str | None]] = {
     "checkpoint": why_no_checkpoint,
     "hosts": why_no_hosts,
     "advisories": why_no_advisories,
+    "evaluation": why_no_evaluation,
 }
 
 

@@ -12,13 +12,13 @@ from lab.training.codebooks import CODE_DIM, LATENT_DIM, Book
 from synth.engine.codec.config import (
     ENCODER_WINDOW,
     MODULE_WINDOW,
-    SAMPLE_RATE,
     CodecConfig,
     TransformerConfig,
 )
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.layers import NormedConv1d, NormedConvTranspose1d, Pointwise, Snake
 
+SAMPLE_RATE = 16000
 HEADS = 2  # of 64 numbers each, in every transformer of the codec
 _FFN = 256
 Half = TypeVar("Half", bound=nn.Module)
@@ -26,9 +26,9 @@ _FIRST_GAIN = 8.0  # speech of 0.1 becomes about 1, where Snake is no longer a s
 
 
 def codec_config(
-    *, num_books: int, book_size: int, decoder_dim: int = 128, layers: int = 4
+    *, num_books: int, book_size: int, decoder_dim: int = 192, layers: int = 4
 ) -> CodecConfig:
-    """Return the sizes of the demo's codec; hop and rates are those of the full one."""
+    """Return the sizes of the demo's codec: a code frame is 640 samples, 40 ms."""
 
     def transformer(count: int, window: int) -> TransformerConfig:
         return TransformerConfig(LATENT_DIM, count, HEADS, _FFN, window)
@@ -37,9 +37,9 @@ def codec_config(
         sample_rate=SAMPLE_RATE,
         latent_dim=LATENT_DIM,
         encoder_dim=8,
-        encoder_strides=(2, 4, 8, 8),
+        encoder_strides=(2, 4, 4, 5),
         decoder_dim=decoder_dim,
-        decoder_rates=(8, 8, 4, 2),
+        decoder_rates=(5, 4, 4, 2),
         downsample_factors=(2, 2),
         upsample_factors=(2, 2),
         codebook_dim=CODE_DIM,

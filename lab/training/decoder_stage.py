@@ -36,7 +36,7 @@ class DecoderRecipe:
     batch: int = 6
     frames: int = 6
     context: int = 8
-    decoder_dim: int = 128
+    decoder_dim: int = 192
     layers: int = 4
     detail_noise: float = 0.15
     wave_weight: float = 2.0

@@ -11,13 +11,12 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from lab.training.codec_network import build_decoder, build_encoder, codec_config
-from lab.training.codes_stage import load_quantizer
-from lab.training.evaluation.clean_speech import VOICES_FILE, voices_json
 from lab.training.lm_network import LMSizes, config_json
-from lab.training.shards import RunFolder
-from lab.training.stages import Plan
-from lab.training.texts import END, PAD, write_tokenizer
+from lab.training.plans import Plan
+from lab.training.shards import RunFolder, RunFolderError
+from lab.training.tokens import END, PAD, write_tokenizer
+from lab.training.trained import trained_decoder, trained_encoder
+from synth.engine.codec.config import FILE_NAME as CODEC_CONFIG_FILE
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 
 # How the file spells norm and direction of a weight, for each way that a module names.
@@ -35,7 +34,7 @@ def export_checkpoint(
     encoder: CodecEncoder,
     decoder: CodecDecoder,
 ) -> None:
-    """Write config, tokenizer, language model (bfloat16) and codec (float16) into `folder`."""
+    """Write configs, tokenizer, language model (bfloat16) and codec (float16) into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     config = json.dumps(config_json(sizes), indent=1)
     (folder / "config.json").write_text(config + "\n", encoding="utf-8")
@@ -52,6 +51,9 @@ def export_checkpoint(
     temporary = folder / f"{LM_FILE}.partial"
     save_file(weights, str(temporary))
     temporary.replace(folder / LM_FILE)
+    # No tensor tells the rate.
+    codec_config = json.dumps({"sample_rate": decoder.config.sample_rate})
+    (folder / CODEC_CONFIG_FILE).write_text(codec_config + "\n", encoding="utf-8")
     write_codec(folder / CODEC_FILE, encoder, decoder)
 
 
@@ -102,23 +104,10 @@ def disk_name(name: str) -> str:
 
 def export_run(run: RunFolder, plan: Plan, folder: Path, report: Callable[[str], None]) -> None:
     """Write the run's checkpoint into `folder`; encoder, decoder and language model must exist."""
-    _, books = load_quantizer(run)
-    sizes = plan.sizes
-    encoder = build_encoder(
-        codec_config(num_books=len(books), book_size=sizes.codes, layers=plan.encoder.layers)
-    )
-    decoder = build_decoder(
-        codec_config(
-            num_books=len(books),
-            book_size=sizes.codes,
-            decoder_dim=plan.decoder.decoder_dim,
-            layers=plan.decoder.layers,
-        )
-    )
-    encoder.load_state_dict(run.load("encoder-state")["network"])
-    decoder.load_state_dict(run.load("decoder-state")["network"])
-    export_checkpoint(folder, sizes, run.load("lm-state")["network"], encoder, decoder)
-    content = json.dumps(voices_json(), indent=1)
-    (folder / VOICES_FILE).write_text(content + "\n", encoding="utf-8")
+    encoder = trained_encoder(run, plan, torch.device("cpu"))
+    if encoder is None:
+        raise RunFolderError(f"{run.path} has no encoder: run train-demo --stage encoder first.")
+    decoder = trained_decoder(run, plan)
+    export_checkpoint(folder, plan.sizes, run.load("lm-state")["network"], encoder, decoder)
     size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
     report(f"export: {folder}, {size / 1e6:.1f} MB")

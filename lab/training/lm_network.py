@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lab.training.texts import END, PAD, make_tokenizer
+from lab.training.tokens import END, PAD, make_tokenizer
 from synth.engine.model.config import LMConfig, parse_config
 from synth.engine.model.dual_ar import DualAR
 from synth.engine.model.layers import Block, prefill_attention, rms_norm, rope_table
@@ -25,15 +25,15 @@ class LMSizes:
     """Hold the sizes of both transformers; `codes` is the semantic codebook's."""
 
     codes: int = 256
-    num_codebooks: int = 6
-    dim: int = 128
+    num_codebooks: int = 8
+    dim: int = 192
     layers: int = 6
     heads: int = 4
     kv_heads: int = 2
-    head_dim: int = 32
-    ffn: int = 384
+    head_dim: int = 48
+    ffn: int = 512
     fast_layers: int = 2
-    fast_ffn: int = 256
+    fast_ffn: int = 384
 
 
 def config_json(sizes: LMSizes) -> dict[str, Any]:

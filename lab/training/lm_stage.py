@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lab.training.codes_stage import CodedClips
 from lab.training.lm_network import LMSizes, build_lm, hidden_states, prepare, residual_logits
-from lab.training.texts import make_tokenizer
+from lab.training.tokens import make_tokenizer
 from synth.engine.prompt import PromptBuilder, Tokenizer, VoicePrompt
 
 HELD_OUT_SHARE, MOST_HELD_OUT = 0.05, 200  # the last clips, for the loss on unseen texts

@@ -18,15 +18,14 @@ import torch
 
 from lab.training.arguments import STAGES, add_arguments
 from lab.training.espeak import EspeakMissingError
+from lab.training.plans import Plan, settle_plan
 from lab.training.shards import RunFolder, RunFolderError
 from lab.training.stages import (
     TRAINED,
     GateError,
     Options,
-    Plan,
     check_gate,
     run_stage,
-    settle_plan,
 )
 from synth.contract import Reference, RenderSpec, Sampling
 from synth.engine import Engine, EngineConfig

@@ -60,7 +60,7 @@ def error_rate(expected: str, heard: str, *, language: str = "") -> float | None
     if _is_blankless("".join(wanted)):
         wanted, found = list("".join(wanted)), list("".join(found))
     found = found[: _MOST_TIMES * len(wanted) + _SPARE_TOKENS]
-    return _distance(wanted, found) / len(wanted)
+    return count_errors(wanted, found) / len(wanted)
 
 
 def _words(text: str, language: str) -> list[str]:
@@ -85,7 +85,7 @@ def _is_blankless(text: str) -> bool:
     return 2 * len(blankless) > len(letters)
 
 
-def _distance(wanted: Sequence[str], found: Sequence[str]) -> int:
+def count_errors(wanted: Sequence[str], found: Sequence[str]) -> int:
     """Return how many insertions, deletions and replacements lead from one to the other."""
     row = list(range(len(found) + 1))
     for number, one in enumerate(wanted, 1):

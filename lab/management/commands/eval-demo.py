@@ -3,27 +3,61 @@
 from __future__ import annotations
 
 import json
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from pathlib import Path
 from typing import Any
 
-from ttsweb.commands.base import BaseCommand, CommandError
+from lab.training.evaluation.scores import SUBJECTS
+from ttsweb.commands.base import BaseCommand, CommandError, StepError
+
+
+def read_subjects(value: str) -> tuple[str, ...]:
+    """Return the subjects that a list with commas names.
+
+    Raises:
+        ArgumentTypeError: there is none of that name.
+    """
+    names = tuple(name.strip() for name in value.split(",") if name.strip())
+    if not names or set(names) - set(SUBJECTS):
+        raise ArgumentTypeError(f"{value!r}: expected some of {','.join(SUBJECTS)}")
+    return names
+
+
+def read_count(value: str) -> int:
+    """Return a whole number above 0.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    if not value.isdecimal() or not int(value):
+        raise ArgumentTypeError(f"{value!r}: expected a whole number above 0")
+    return int(value)
 
 
 class Command(BaseCommand):
-    """Print a table of figures with their controls, or one JSON object."""
+    """Print a table of figures with their goals, or one JSON object."""
 
-    help = "Measure a checkpoint's words, voices, ends and speed, compared with clean speech."
+    help = "Measure a checkpoint's words, melody, voices, ends and speed beside its teacher's."
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Take the folder, where pictures go, and the form of the output."""
+        """Take the folder, what is measured, where pictures go, and the form of the output."""
         parser.add_argument(
             "--json", action="store_true", help="print one JSON object instead of text"
         )
         parser.add_argument("--checkpoint", type=Path, help="checkpoint; default: the one in use")
         parser.add_argument("--out", type=Path, default=Path("data/eval-demo"))
         parser.add_argument("--threads", type=int, default=2, help="CPU threads")
+        parser.add_argument(
+            "--sentences", type=read_count, metavar="N", help="at most N sentences of each kind"
+        )
+        parser.add_argument(
+            "--only",
+            type=read_subjects,
+            default=SUBJECTS,
+            metavar="NAMES",
+            help=f"measure only some of {','.join(SUBJECTS)}",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Evaluate; progress goes to standard error."""
@@ -33,10 +67,10 @@ class Command(BaseCommand):
 
         set_spinning()
         # torch is imported here so that listing commands does not load it.
-        from lab.training.espeak import EspeakMissingError
-        from lab.training.evaluation.report import evaluate, table
-        from lab.training.evaluation.speaking import SamplingChoice
+        from lab.training.evaluation.report import MELODIES, SPECTROGRAMS, evaluate, table
+        from lab.training.flite import FliteMissingError
         from synth.card import read_card
+        from synth.contract import Sampling
         from synth.engine import EngineError
 
         checkpoint = options["checkpoint"] or settings.CHECKPOINT
@@ -45,14 +79,18 @@ class Command(BaseCommand):
             result = evaluate(
                 checkpoint,
                 options["out"],
-                sampling=SamplingChoice(card.temperature, card.top_p, card.top_k),
+                subjects=options["only"],
+                most=options["sentences"],
+                sampling=Sampling(temperature=card.temperature, top_p=card.top_p, top_k=card.top_k),
                 threads=options["threads"],
-                report=lambda line: self.stderr.write(line),
+                report=self.stderr.write,
             )
-        except (EspeakMissingError, EngineError, ValueError) as error:
+        except (FliteMissingError, StepError, EngineError, ValueError) as error:
             raise CommandError(str(error)) from error
         if options["json"]:
             self.stdout.write(json.dumps(result))
         else:
             self.stdout.write(table(result))
-            self.stdout.write(f"spectrograms: {options['out'] / 'spectrograms.png'}")
+            for name in (SPECTROGRAMS, MELODIES):
+                if (options["out"] / name).is_file():
+                    self.stdout.write(str(options["out"] / name))

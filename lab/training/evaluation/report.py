@@ -2,142 +2,99 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from lab.training.evaluation.clean_speech import measured_voices
-from lab.training.evaluation.measure import (
-    Evaluation,
-    Figures,
-    chance,
-    evaluation_sentences,
-    log_mel,
-)
-from lab.training.evaluation.speaking import SamplingChoice, Speaker
+from lab.training.evaluation.measure import Evaluation
+from lab.training.evaluation.pictures import write_melodies, write_spectrograms
+from lab.training.evaluation.recognition import recogniser
+from lab.training.evaluation.scores import GOALS, Figure, as_json
+from lab.training.evaluation.speaker_embedding import find_weights
+from lab.training.evaluation.speaking import Report, Voices
+from synth.contract import Sampling
 from synth.engine import Engine, EngineConfig
 
-KEYS = (
-    "nearest_of_40",
-    "one_word_of_10",
-    "one_word_roundtrip",
-    "pitch_within_20",
-    "nearest_voice",
-    "heldout_nearest_of_40",
-    "early",
-    "runaway",
-)
-_REACH = {
-    "nearest_of_40": 0.95, "one_word_of_10": 0.70, "one_word_roundtrip": 0.95,
-    "pitch_within_20": 0.80, "nearest_voice": 0.70, "heldout_nearest_of_40": 0.80,
-    "early": 0.03, "runaway": 0.03, "rtf": 0.5, "bytes": 25_000_000,
-}  # fmt: skip
-_LESS_IS_BETTER = ("early", "runaway", "rtf", "bytes")
-_GAP = 6  # pixels between pictures
-_ZOOM = 2  # pixels of a mel band
-_DECADES = 3.5  # from white to black
+SPECTROGRAMS, MELODIES = "spectrograms.png", "melodies.svg"
 
 
 def evaluate(
     checkpoint: Path,
     out: Path,
     *,
-    sampling: SamplingChoice,
+    subjects: Collection[str],
+    most: int | None,
+    sampling: Sampling,
     threads: int,
-    report: Callable[[str], None],
+    report: Report,
 ) -> dict[str, Any]:
-    """Return the figures of a checkpoint; spectrograms go to `out`/spectrograms.png.
+    """Return the figures of a checkpoint; pictures go to the folder `out`.
 
-    Each line of the picture is clean speech, its way through the codec, and generated speech.
+    Each line of spectrograms is the teacher's speech, its way through the codec, and the model's.
+
+    Args:
+        subjects: of `scores.SUBJECTS`.
+        most: sentences of each kind at most; None for all.
+
+    Raises:
+        StepError: extra_missing, a package is not installed; the text says how to get it.
+        EngineError: the checkpoint cannot be used.
     """
-    voices = measured_voices(checkpoint)
+    if {"words", "numbers"} & set(subjects):
+        recogniser()
+    if "speaker" in subjects:
+        find_weights()
     config = EngineConfig(checkpoint, device="cpu", dtype="float32", slots=1, threads=threads)
     engine = Engine.load(config)
     try:
         engine.warm_up()
-        speaker = Speaker(engine, checkpoint, sampling)
-        figures = Evaluation(speaker, voices, evaluation_sentences(), report).run()
+        voices = Voices(engine, checkpoint, sampling)
+        evaluation = Evaluation(voices, set(subjects), most, report)
+        evaluation.run()
     finally:
         engine.close()
-    write_spectrograms(out / "spectrograms.png", figures.pictures)
-    result = _result(figures, speaker)
-    result["bytes"] = sum(path.stat().st_size for path in checkpoint.rglob("*") if path.is_file())
-    result["voices"] = list(voices.trained)
-    return result
+    if evaluation.pictures.waves:
+        write_spectrograms(out / SPECTROGRAMS, evaluation.pictures.waves)
+    if evaluation.pictures.melodies:
+        write_melodies(out / MELODIES, evaluation.pictures.melodies)
+    figures = evaluation.scores.figures()
+    seconds = max(voices.audio_seconds, 1e-9)
+    figures["real_time_factor"] = _single("real_time_factor", voices.work_seconds / seconds)
+    files = [path for path in checkpoint.rglob("*") if path.is_file()]
+    size = sum(path.stat().st_size for path in files)
+    figures["bytes"] = _single("bytes", size)
+    medians = {
+        name: round(float(np.median(hz)), 1) for name, hz in sorted(evaluation.pitches.items())
+    }
+    return {**as_json(figures), "median_pitch_hz": medians}
 
 
-def _result(figures: Figures, speaker: Speaker) -> dict[str, Any]:
-    result: dict[str, Any] = {key: round(figures.shares[key].share, 4) for key in KEYS}
-    result["rtf"] = round(speaker.work_seconds / max(speaker.audio_seconds, 1e-9), 3)
-    result["length_ratio"] = round(float(np.median(figures.length_ratios)), 3)
-    result["roundtrip"] = {
-        key.removesuffix("_roundtrip"): round(tally.share, 4)
-        for key, tally in figures.shares.items()
-        if key.endswith("_roundtrip")
-    }
-    result["median_pitch_hz"] = {
-        name: round(float(np.median(pitches)), 1) for name, pitches in figures.pitches.items()
-    }
-    result["control"] = {key: round(tally.share, 4) for key, tally in figures.controls.items()}
-    num_voices = len(figures.pitches)
-    result["chance"] = {**chance(), "nearest_voice": round(1 / num_voices, 4)}
-    return result
+def _single(name: str, value: float) -> Figure:
+    goal = GOALS[name]
+    return Figure(round(value, 4), None, None, goal.reach, goal.aim, 1)
 
 
 def table(result: dict[str, Any]) -> str:
-    """Return the figures as lines: name, value, what should be reached, control, chance."""
-    lines = [f"{'figure':24}{'value':>12}{'reach':>12}{'control':>10}{'chance':>10}"]
-    for name, reach in _REACH.items():
-        sign = "<=" if name in _LESS_IS_BETTER else ">="
-        control = result["control"].get(name, "")
-        by_chance = result["chance"].get(name, "")
+    """Return the figures as lines: name, the three values, the goals, the verdict and the count."""
+    heads = ("value", "teacher", "round trip", "reach", "aim", "count")
+    lines = [f"{'figure':26}" + "".join(f"{head:>12}" for head in heads)]
+    for name in GOALS:
+        if name not in result:
+            continue
+        figure = Figure(**result[name])
+        sign = "<=" if GOALS[name].low else ">="
+        goals = ["" if one is None else f"{sign} {one:.3g}" for one in (figure.reach, figure.aim)]
+        values = [
+            "" if one is None else f"{one:.4g}"
+            for one in (figure.value, figure.teacher, figure.round_trip)
+        ]
+        cells = (*values, *goals, str(figure.count))
         lines.append(
-            f"{name:24}{result[name]:>12}{f'{sign} {reach:g}':>12}{control:>10}{by_chance:>10}"
+            f"{name:26}" + "".join(f"{cell:>12}" for cell in cells) + f"  {figure.verdict(name)}"
         )
-    pitches = ", ".join(f"{name} {hz}" for name, hz in result["median_pitch_hz"].items())
-    lines.append(f"length {result['length_ratio']} of clean speech's; pitch in Hz: {pitches}")
+    pitches = ", ".join(f"{name} {hz:g}" for name, hz in result["median_pitch_hz"].items())
+    if pitches:
+        lines.append(f"median pitch in Hz: {pitches}")
     return "\n".join(lines)
-
-
-def write_spectrograms(path: Path, rows: Sequence[Sequence[npt.NDArray[np.floating]]]) -> None:
-    """Write one line of pictures for each row of waves at 44.1 kHz; time goes right, pitch up."""
-    pictures = [[_picture(wave) for wave in row] for row in rows]
-    widths = [max(row[column].shape[1] for row in pictures) for column in range(len(pictures[0]))]
-    height = pictures[0][0].shape[0]
-    canvas = np.full(
-        ((height + _GAP) * len(pictures), sum(widths) + _GAP * len(widths)), 255, np.uint8
-    )
-    for line, row in enumerate(pictures):
-        left = 0
-        for picture, width in zip(row, widths, strict=True):
-            top = line * (height + _GAP)
-            canvas[top : top + height, left : left + picture.shape[1]] = picture
-            left += width + _GAP
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(encode_png(canvas))
-
-
-def encode_png(pixels: npt.NDArray[np.uint8]) -> bytes:
-    """Return grey pixels [height, width] as a PNG file."""
-    height, width = pixels.shape
-    lines = b"".join(b"\0" + row.tobytes() for row in pixels)
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, data) for kind, data in chunks)
-
-
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    checked = kind + data
-    return struct.pack(">I", len(data)) + checked + struct.pack(">I", zlib.crc32(checked))
-
-
-def _picture(wave: npt.NDArray[np.floating]) -> npt.NDArray[np.uint8]:
-    mel = log_mel(wave).T[::-1]
-    shade = np.clip((mel - mel.max()) / _DECADES + 1, 0, 1)
-    grey = np.round(255 * (1 - shade)).astype(np.uint8)
-    return np.repeat(grey, _ZOOM, axis=0)

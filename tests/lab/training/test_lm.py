@@ -14,7 +14,7 @@ from lab.training.codes_stage import CodedClips, fit_quantizer, load_codes, writ
 from lab.training.lm_network import LMSizes, build_lm, config_json, hidden_states, residual_logits
 from lab.training.lm_stage import LMRecipe, LMStage
 from lab.training.shards import ALIGNED, RunFolder, shard_path, write_shard
-from lab.training.texts import make_tokenizer
+from lab.training.tokens import make_tokenizer
 from synth.engine.model.config import parse_config
 from synth.engine.model.dual_ar import DualAR, Span
 from synth.engine.model.kv_cache import KVCache

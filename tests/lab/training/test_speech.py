@@ -1,4 +1,4 @@
-"""Texts, the synthesiser and the clips that are made of them."""
+"""The synthesiser and the clips that are made of what it says."""
 
 from __future__ import annotations
 
@@ -30,43 +30,10 @@ from lab.training.espeak import (
     TrainedVoice,
     Utterance,
 )
-from lab.training.evaluation.clean_speech import clean_wave
-from lab.training.evaluation.measure import median_pitch
+from lab.training.evaluation.pitch import median_pitch
+from lab.training.evaluation.spectra import RATE
 from lab.training.shards import ALIGNED, PLAIN, read_shard, shard_paths
-from lab.training.texts import (
-    MAX_LETTERS,
-    Corpus,
-    draw_text,
-    held_out_sentences,
-    made_up_word,
-    read_corpus,
-)
-
-
-@pytest.fixture(scope="module")
-def corpus() -> Corpus:
-    """Return the book."""
-    return read_corpus()
-
-
-def test_drawn_texts_are_plain_and_short_and_none_is_held_out(corpus: Corpus) -> None:
-    rng = random.Random(0)
-    texts = [draw_text(corpus, rng) for _ in range(500)]
-    assert max(map(len, texts)) <= MAX_LETTERS
-    assert all(text.isascii() and text.strip() == text and text for text in texts)
-    assert len(set(texts)) > 400
-    rng = random.Random(1)
-    assert not {draw_text(corpus, rng) for _ in range(2000)} & set(corpus.held_out)
-    with pytest.raises(ValueError, match="held-out sentences, not 5000"):
-        held_out_sentences(corpus, 5000)
-
-
-def test_made_up_words_are_mostly_no_words_of_the_book(corpus: Corpus) -> None:
-    rng = random.Random(2)
-    known = {word.lower() for word in corpus.vocabulary}
-    words = [made_up_word(corpus, rng) for _ in range(200)]
-    assert all(2 <= len(word) <= 11 and word.isalpha() for word in words)
-    assert sum(word in known for word in words) < 100
+from synth.audio.filters import resample
 
 
 def test_words_and_phones_lie_inside_the_audio(synthesiser: Espeak) -> None:
@@ -91,7 +58,8 @@ def test_the_same_text_takes_the_same_course_and_no_two_voices_are_the_same(
 
 @pytest.mark.parametrize("voice", VOICES, ids=lambda voice: voice.name)
 def test_a_voice_s_pitch_is_on_the_grid(synthesiser: Espeak, voice: TrainedVoice) -> None:
-    measured = median_pitch(clean_wave(REFERENCE_TEXT, voice.espeak))
+    spoken = synthesiser.say(REFERENCE_TEXT, voice.espeak).wave.astype(np.float32) / 32768
+    measured = median_pitch(np.concatenate(list(resample([spoken], SAMPLE_RATE, RATE))))
     assert measured == pytest.approx(voice.grid_multiple * PITCH_GRID_HZ, rel=0.015)
 
 
