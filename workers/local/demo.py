@@ -168,7 +168,7 @@ def clip_sources(chosen: Namespace) -> tuple[ClipSource, ...]:
         CommandError: with exit code 2, when a part of it is missing.
     """
     given = (chosen.voice_clip, chosen.transcript, chosen.consent)
-    sources = DEMO_CLIPS
+    sources: tuple[ClipSource, ...] = DEMO_CLIPS
     if any(given):
         if not all(given):
             raise CommandError(
