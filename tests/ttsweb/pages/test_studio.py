@@ -105,4 +105,5 @@ def test_it_begins_with_the_voice_of_the_last_job_and_lists_what_runs_first() ->
     assert page.index("Goes on.") < page.index("tts-ready")
     assert f"/admin/synth/renderjob/{running.pk}/change/" in page
     assert f'data-listen="/api/v1/jobs/{ended.pk}/audio"' in page
+    assert page.count("Last</span>") == 2, "who speaks"
     assert f'data-listen="/api/v1/jobs/{running.pk}/audio"' not in page
