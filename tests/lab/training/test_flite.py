@@ -70,7 +70,9 @@ def test_factors_move_length_and_pitch(teachers: Flite) -> None:
     henry = DEMO[1]
     plain = speak(TEXT, henry)
     moved = speak(TEXT, replace(henry, pitch=1.3, rate=1.5))
-    higher = median_pitch(moved) / median_pitch(plain)
+    pitches = median_pitch(moved), median_pitch(plain)
+    assert pitches[0] and pitches[1]
+    higher = pitches[0] / pitches[1]
     assert len(moved) / len(plain) == pytest.approx(1.5, abs=0.05)
     assert higher == pytest.approx(1.3, abs=0.08)
     assert np.array_equal(moved, speak(TEXT, replace(henry, pitch=1.3, rate=1.5)))
