@@ -30,12 +30,12 @@ from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 TRAINED = ("phases", "encoder", "decoder", "lm")
 Report = Callable[[str], None]
 Trainee = PhaseStage | DecoderStage | EncoderStage | LMStage
-# Stage -> (loss, the most it may be at the end). Beyond these the round trip loses words.
+# Stage -> (loss, the most it may be at the end). Beyond these words or melody are lost.
 _LIMITS = {
-    "phases": (("phase", 0.03), ("features", 0.12)),
-    "encoder": (("lost", 0.45), ("pitch_off", 0.05)),
-    "decoder": (("mel", 0.30), ("wave", 0.72)),
-    "lm": (("semantic", 1.0), ("attention", 0.7)),
+    "phases": (("mel", 0.15), ("wave", 0.35), ("phase", 0.03)),
+    "decoder": (("wave", 0.1), ("mel", 0.03)),
+    "encoder": (("lost", 0.25), ("pitch_off", 0.06)),
+    "lm": (("semantic", 0.7), ("phase", 1.2), ("attention", 0.4)),
 }
 _RATES = {"phases": 2e-3, "decoder": 1.5e-3, "encoder": 1.2e-3, "lm": 2e-3}
 _ROWS = 4  # of the losses' end that are averaged
