@@ -27,6 +27,8 @@ _VOICED = 0.30  # a frame whose deepest dip is above this has no pitch
 _LOUD = 0.08  # of the loudest frame's power
 _FEWEST_FRAMES = 5
 _FEWEST_PAIRS = 20
+_FARTHEST = 1.6  # times the median: melodies stay within it
+_FLATTEST = 0.01  # deviation of the log of pitch, a sixth of a semitone: below it is a monotone
 
 
 def median_pitch(wave: npt.NDArray[np.floating]) -> float | None:
@@ -55,7 +57,7 @@ class Melodies:
 def compare_melodies(said: Wave, wanted: Wave) -> Melodies:
     """Return the contours of two waves at `RATE`, warped onto each other by their spectra."""
     mels = log_mel(said), log_mel(wanted)
-    pitches = [frame_pitches(wave) for wave in (said, wanted)]
+    pitches = [_without_octave_errors(frame_pitches(wave)) for wave in (said, wanted)]
     places = [np.flatnonzero(find_speech(mel)) for mel in mels]
     path = align(cepstra(mels[0]), cepstra(mels[1]))
     frames = places[0][path[:, 0]], places[1][path[:, 1]]
@@ -67,9 +69,20 @@ def compare_melodies(said: Wave, wanted: Wave) -> Melodies:
     return Melodies(shown, wanted_pitches, _correlation(np.log(both)))
 
 
+def _without_octave_errors(pitches: Floats) -> Floats:
+    """Return pitches without those far from the median: YIN's halves and doubles.
+
+    One in fifty frames is such an error, which is enough to hide a melody from a correlation.
+    """
+    voiced = pitches[pitches > 0]
+    middle = float(np.median(voiced)) if len(voiced) else 1.0
+    is_near = (pitches > middle / _FARTHEST) & (pitches < middle * _FARTHEST)
+    return np.where(is_near, pitches, 0.0)
+
+
 def _correlation(pairs: Floats) -> float:
-    """Return the correlation of two rows, 0 for few columns or a row that does not vary."""
-    if pairs.shape[1] < _FEWEST_PAIRS or pairs.std(1).min() < 1e-9:
+    """Return the correlation of two rows, 0 for few columns or a row that hardly varies."""
+    if pairs.shape[1] < _FEWEST_PAIRS or pairs.std(1).min() < _FLATTEST:
         return 0.0
     centred = pairs - pairs.mean(1, keepdims=True)
     return float(centred[0] @ centred[1] / np.prod(np.linalg.norm(centred, axis=1)))
@@ -77,6 +90,8 @@ def _correlation(pairs: Floats) -> float:
 
 def frame_pitches(wave: npt.NDArray[np.floating]) -> Floats:
     """Return the pitch in Hz of every frame [N // HOP + 1] of a wave; 0 where there is none."""
+    if not len(wave):
+        return np.zeros(1)
     samples: Floats = np.convolve(np.asarray(wave, np.float64), _low_pass(), mode="same")
     padded = np.pad(samples, _LONGEST)  # the middle of a window lies where a spectrum's does
     windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * _LONGEST)[::HOP]
