@@ -35,7 +35,7 @@ DEFAULT_MINUTES = 120.0
 _SETUP_MINUTES = 0.8  # for data, codebooks and export, which have no budget
 # What must fall; `loss` is no measure, for its weights change on the way.
 _WATCHED = {
-    "phases": ("mel", "phase"),
+    "phases": ("mel", "features"),
     "encoder": ("lost", "state"),
     "decoder": ("wave", "mel"),
     "lm": ("semantic", "residual", "attention"),
