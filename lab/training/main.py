@@ -31,7 +31,7 @@ from lab.training.texts import DictionaryMissingError
 from synth.contract import Reference, RenderSpec, Sampling
 from synth.engine import Engine, EngineConfig
 
-DEFAULT_MINUTES = 120.0
+DEFAULT_MINUTES = 160.0
 _SETUP_MINUTES = 0.8  # for data, codebooks and export, which have no budget
 # What must fall; `loss` is no measure, for its weights change on the way.
 _WATCHED = {

@@ -15,7 +15,7 @@ from lab.training.stages.phases import PhaseRecipe
 from synth.engine.codec.config import CodecConfig
 
 PLAN_FILE = "plan.json"
-_DEFAULT_MINUTES = {"phases": 0.03, "encoder": 0.2, "decoder": 0.3, "lm": 0.47}
+_DEFAULT_MINUTES = {"phases": 0.19, "decoder": 0.06, "encoder": 0.22, "lm": 0.53}
 
 
 @dataclass(frozen=True, slots=True)
