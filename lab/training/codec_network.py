@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from lab.training.codebooks import CODE_DIM, Book
 from lab.training.latents import LATENT_DIM
 from lab.training.sound.targets import NUM_TARGETS
+from lab.training.sound.timing import ROWS_PER_FRAME
 from synth.engine.codec.config import (
     ENCODER_WINDOW,
     MODULE_WINDOW,
@@ -67,8 +68,9 @@ def build_encoder(config: CodecConfig) -> CodecEncoder:
 class TaughtDecoder(nn.Module):
     """Hold a decoder, and what it is taught with beside.
 
-    `reader` reads numbers off the latents that the layers of the waveform are given, and `head` a
-    waveform. Neither is exported.
+    `reader` reads numbers off the latents that the layers of the waveform are given, `row_reader`
+    off those on the way that have a position for each row, and `head` gives a waveform. None is
+    exported.
     """
 
     def __init__(self, config: CodecConfig, books: list[Book]) -> None:
@@ -77,11 +79,28 @@ class TaughtDecoder(nn.Module):
         set_books(self.decoder, books)
         self.positions = math.prod(config.upsample_factors)  # of latents in a frame
         self._hop = math.prod(config.decoder_rates)
+        self.row_reader = nn.Linear(LATENT_DIM, NUM_TARGETS)
         self.reader = nn.Linear(LATENT_DIM, NUM_TARGETS)
         # Windows that overlap, as a spectrum's inverse has them.
         self.head = nn.ConvTranspose1d(LATENT_DIM, 1, 4 * self._hop, stride=self._hop)
         nn.init.normal_(self.head.weight, std=0.002)
         nn.init.zeros_(self.head.bias)  # type: ignore[arg-type]
+
+    def read_rows(self, codes: Tensor) -> Tensor:
+        """Return what is read of codes [B, K, T] at each row, [B, ROWS_PER_FRAME T, NUM_TARGETS].
+
+        Only what a row's latents are made by is computed: the transformer and the first steps up.
+        """
+        quantizer = self.decoder.quantizer
+        first, others = quantizer.semantic_quantizer, quantizer.quantizer
+        latents = quantizer.post_module(first.decode(codes[:, :1]) + others.decode(codes[:, 1:]))
+        positions = codes.shape[2]
+        for step in quantizer.upsample:
+            if latents.shape[-1] == ROWS_PER_FRAME * positions:
+                break
+            latents = step(latents)
+        read: Tensor = self.row_reader(latents.transpose(1, 2))
+        return read
 
     def read(self, latents: Tensor) -> Tensor:
         """Return what is read of latents [B, LATENT_DIM, N], [B, N, NUM_TARGETS]."""

@@ -34,7 +34,7 @@ _CARD = {
     "licence": "Apache-2.0",
     "description": "Trained by train-demo on synthetic speech; not measured.",
     "languages": ["en"],
-    "segment_chars": 200,
+    "segment_chars": 100,
     "temperature": 0.7,
     "top_p": 0.8,
     "top_k": 30,

@@ -1,8 +1,8 @@
 """Train the demo checkpoint: `python -m lab.training.main`, without Django.
 
-The stages in order: data (needs flite and PocketSphinx), quantizer, phases, decoder, encoder, lm,
-export. Each goes on where it was stopped, killed or not. Encoder and language model need none of
-the stages between the quantizer and them: two processes may train at once in one folder.
+The stages in order: data (needs flite and PocketSphinx), quantizer, phases, head, decoder, encoder,
+lm, export. Each goes on where it was stopped, killed or not. Encoder and language model need the
+quantizer alone: two processes may train at once in one folder.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ DEFAULT_MINUTES = 160.0
 _SETUP_MINUTES = 0.8  # for data, codebooks and export, which have no budget
 # What must fall; `loss` is no measure, for its weights change on the way.
 _WATCHED = {
-    "phases": ("mel", "features"),
+    "phases": ("pitch", "features"),
+    "head": ("mel", "features"),
     "encoder": ("lost", "state"),
     "decoder": ("wave", "mel"),
     "lm": ("semantic", "residual", "attention"),

@@ -57,7 +57,7 @@ class DecoderStage:
 
     @torch.no_grad()
     def take_latents(self, weights: Mapping[str, Tensor], *, fresh: bool) -> None:
-        """Take over what the stage `phases` has made.
+        """Take over what the stage `head` has made.
 
         Args:
             fresh: begin the layers of the waveform at random, not as `weights` has them.

@@ -15,6 +15,7 @@ from lab.training.run_folder import RunFolder
 from lab.training.stages.data import make_shards
 from lab.training.stages.decoder import DecoderStage
 from lab.training.stages.encoder import EncoderStage
+from lab.training.stages.head import HeadStage
 from lab.training.stages.lm import LMStage
 from lab.training.stages.phases import PhaseStage
 from lab.training.stages.quantizer import (
@@ -27,17 +28,18 @@ from lab.training.starting import codec_weights, lm_weights, read_quantizer, tak
 from lab.training.trainer import Budget, train
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 
-TRAINED = ("phases", "encoder", "decoder", "lm")
+TRAINED = ("phases", "head", "decoder", "encoder", "lm")
 Report = Callable[[str], None]
-Trainee = PhaseStage | DecoderStage | EncoderStage | LMStage
+Trainee = PhaseStage | HeadStage | DecoderStage | EncoderStage | LMStage
 # Stage -> (loss, the most it may be at the end). Beyond these words or melody are lost.
 _LIMITS = {
-    "phases": (("mel", 0.15), ("wave", 0.35), ("phase", 0.03)),
+    "phases": (("phase", 0.03), ("features", 0.12)),
+    "head": (("mel", 0.15), ("wave", 0.35)),
     "decoder": (("wave", 0.1), ("mel", 0.03)),
     "encoder": (("lost", 0.25), ("pitch_off", 0.06)),
     "lm": (("semantic", 0.7), ("phase", 1.2), ("attention", 0.4)),
 }
-_RATES = {"phases": 2e-3, "decoder": 1.5e-3, "encoder": 1.2e-3, "lm": 2e-3}
+_RATES = {"phases": 2e-3, "head": 2e-3, "decoder": 1.5e-3, "encoder": 1.2e-3, "lm": 2e-3}
 _ROWS = 4  # of the losses' end that are averaged
 
 
@@ -115,8 +117,8 @@ def _train(stage: str, run: RunFolder, plan: Plan, options: Options, report: Rep
         sitting_minutes=options.sitting_minutes,
         held=0.4 if is_lm else 0.3,
         decay=0.01 if is_lm else 1e-4,
-        betas=(0.8, 0.98) if stage == "phases" else (0.9, 0.98),
-        clip=3.0 if stage == "phases" else 1.0,
+        betas=(0.8, 0.98) if stage == "head" else (0.9, 0.98),
+        clip=3.0 if stage == "head" else 1.0,
         report_every=plan.report_every,
     )
     whole = train(trainee, run, budget, report)
@@ -133,6 +135,8 @@ def _build(stage: str, run: RunFolder, plan: Plan, device: torch.device) -> Trai
     speech = read_speech(run, plan.codec_shards, waves=stage == "encoder")
     if stage == "encoder":
         return EncoderStage(speech, quantizer, plan.codec, plan.encoder, device)
+    if stage == "head":
+        return HeadStage(speech, quantizer, plan.codec, plan.head, device)
     if stage == "decoder":
         return DecoderStage(speech, quantizer, plan.codec, plan.decoder, device)
     return PhaseStage(speech, quantizer, plan.codec, plan.phases, device)
@@ -141,8 +145,9 @@ def _build(stage: str, run: RunFolder, plan: Plan, device: torch.device) -> Trai
 def _start(trainee: Trainee, run: RunFolder, checkpoint: Path | None) -> None:
     """Give a stage that has not begun its first weights: a checkpoint's, or an earlier stage's."""
     if isinstance(trainee, DecoderStage):
-        made = run.load("phases-state")["network"]
-        trainee.take_latents(made, fresh=checkpoint is None)
+        trainee.take_latents(run.load("head-state")["network"], fresh=checkpoint is None)
+    elif isinstance(trainee, HeadStage):
+        trainee.network.load_state_dict(run.load("phases-state")["network"])
     elif checkpoint is None:
         return
     elif isinstance(trainee, PhaseStage):

@@ -27,6 +27,7 @@ from lab.training.sound.pitch import HIGHEST
 from lab.training.speakers import trained_speaker
 from lab.training.stages.decoder import DecoderRecipe, DecoderStage
 from lab.training.stages.encoder import EncoderRecipe, EncoderStage
+from lab.training.stages.head import HeadRecipe, HeadStage
 from lab.training.stages.phases import PhaseRecipe, PhaseStage
 from lab.training.stages.quantizer import Quantizer
 from lab.training.stages.windows import CONTEXT, WindowSource, spoil_sound
@@ -78,7 +79,7 @@ def quantizer() -> Quantizer:
     return Quantizer(space, books)
 
 
-Trained = EncoderStage | DecoderStage | PhaseStage
+Trained = EncoderStage | DecoderStage | HeadStage | PhaseStage
 
 
 def descend(stage: Trained, name: str, steps: int) -> tuple[float, float]:
@@ -122,9 +123,21 @@ def test_a_batch_s_waves_are_teachers_and_made_ones(quantizer: Quantizer) -> Non
     assert torch.equal(batch.waves, stage._batch(np.random.default_rng(0)).waves)
 
 
+def test_phases_and_features_are_read_off_the_latents(quantizer: Quantizer) -> None:
+    stage = PhaseStage(SPEECH, quantizer, CONFIG, PhaseRecipe(batch=4, frames=4), CPU)
+    before, after = descend(stage, "features", steps=15)
+    assert after < 0.9 * before
+    # Pitches of one clip move from draw to draw; its sound stays.
+    rng = np.random.default_rng(0)
+    stage._clips = stage._clips[:1]
+    drawn = [stage._draw(rng) for _ in range(12)]
+    assert len({int(window.pitches[0]) for window in drawn}) > 4
+    for window in drawn:
+        assert torch.equal(window.pitches[-4:].long(), window.codes[1, -4:])
+
+
 def test_the_head_comes_nearer_to_the_wave(quantizer: Quantizer) -> None:
-    recipe = PhaseRecipe(batch=2, frames=3)
-    stage = PhaseStage(SPEECH, quantizer, CONFIG, recipe, CPU)
+    stage = HeadStage(SPEECH, quantizer, CONFIG, HeadRecipe(batch=2, frames=3), CPU)
     before, after = descend(stage, "loss", steps=25)
     assert after < 0.8 * before
     assert torch.equal(stage.losses(3, 0.5)["mel"], stage.losses(3, 0.5)["mel"])
@@ -176,6 +189,7 @@ def test_layers_of_the_waveform_get_what_the_head_was_given(quantizer: Quantizer
     assert latents.shape[-1] == 5 * taught.positions
     assert taught.listen(latents).shape == taught.speak(latents).shape == (1, 5 * 640)
     assert taught.read(latents).shape == (1, 5 * taught.positions, 39)
+    assert taught.read_rows(torch.zeros(1, 4, 5, dtype=torch.int64)).shape == (1, 5 * 4, 39)
 
 
 SIZES = LMSizes(
