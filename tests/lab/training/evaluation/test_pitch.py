@@ -40,7 +40,7 @@ def sing(factors: list[float], pitch: float = 120.0, seconds: float = 0.25) -> W
     length = round(seconds * RATE)
     hz = np.repeat([pitch * factor for factor in factors], length)
     phase = 2 * np.pi * np.cumsum(hz) / RATE
-    colours = np.repeat(np.arange(len(factors)) * 350.0 + 400, length)
+    colours = np.repeat(np.arange(len(factors)) * 120.0 + 350, length)
     wave = sum(
         np.sin(k * phase) / (1 + ((k * hz - colours) / 200) ** 2)
         for k in range(1, 26)
