@@ -257,7 +257,8 @@ def add_joins_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda:N (default: auto)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the draws")
     parser.add_argument("--clip", type=Path, help="a voice for a checkpoint without clips")
-    said = "The thing had a strange look in the lamp light."  # by the built-in model's clips
+    # What is said in the clips of the built-in model.
+    said = "The morning was bright, and the whole street smelled of bread."
     parser.add_argument("--transcript", default=said, help="what is said in the clips")
     _take_counts(parser, "--history", [0, 1, 2], "earlier segments, such as 0,1,2", low=0)
     _take_count(parser, "--chains", 16, "number of chains, of the voices in turn")

@@ -13,7 +13,9 @@ import soundfile
 
 from lab.bench.machine import make_row, run_facts
 from lab.bench.report import BenchFailedError, Options, Progress, Report
-from lab.training.evaluation.measure import frame_pitches
+from lab.training.evaluation.pitch import frame_pitches
+from lab.training.evaluation.spectra import HOP, RATE
+from synth.audio.filters import resample
 from synth.card import read_card
 from synth.contract import FinishReason, Reference, RenderSpec, Sampling, Turn, frame_cap
 from synth.engine import Engine, EngineConfig
@@ -45,9 +47,8 @@ SENTENCES = (
     "The lamp was still on in the long room.",
     "He put the letter on the table.",
 )
-_RATE = 44_100  # that the pitch is measured at
 _SIDE_SECONDS = 0.6  # that are compared on each side of a join
-_FEWEST_VOICED = 5  # frames of 11.6 ms
+_FEWEST_VOICED = 5  # frames of 10 ms
 _ACTIVE_DB = 30.0  # below the loudest frame of a side there is no speech
 Wave = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.float64]
@@ -62,8 +63,7 @@ def run(options: Options, progress: Progress) -> Report:
     Raises:
         InvalidSpecError: the device is not to be had.
         CheckpointError: the checkpoint is incomplete.
-        BenchFailedError: the model's sound has another rate than the pitch is measured at, or too
-            little of it is voiced.
+        BenchFailedError: too little of the model's sound is voiced.
     """
     checkpoint: Path = options["checkpoint"]
     device = resolve_device(options["device"])
@@ -73,8 +73,6 @@ def run(options: Options, progress: Progress) -> Report:
         EngineConfig(checkpoint=checkpoint, device=str(device), slots=options["slots"], strict=True)
     )
     try:
-        if engine.sample_rate != _RATE:
-            raise BenchFailedError(f"The model's sound has {engine.sample_rate} Hz, not {_RATE}.")
         clips = sorted((checkpoint / "clips").glob("*.wav")) or [options["clip"]]
         voices = [_voice(engine, clip, options["transcript"]) for clip in clips]
         rows = []
@@ -98,7 +96,10 @@ def _voice(engine: Engine, clip: Path | None, transcript: str) -> Reference:
 def _render(
     engine: Engine, voices: Sequence[Reference], history: int, options: Options
 ) -> list[list[tuple[Wave, bool]]]:
-    """Return the segments of each chain, and whether the model ended them; chains go abreast."""
+    """Return the segments of each chain at `RATE`, and whether the model ended them.
+
+    Chains go abreast.
+    """
     card = read_card(options["checkpoint"])
     said: list[list[Turn]] = [[] for _ in range(options["chains"])]
     chains: list[list[tuple[Wave, bool]]] = [[] for _ in said]
@@ -119,7 +120,8 @@ def _render(
         for number, (text, future) in enumerate(futures):
             take = future.result()
             said[number].append(Turn(text, take.codes))
-            chains[number].append((take.audio, take.finish_reason is FinishReason.END))
+            wave = np.concatenate(list(resample([take.audio], take.sample_rate, RATE)))
+            chains[number].append((wave, take.finish_reason is FinishReason.END))
     return chains
 
 
@@ -156,7 +158,10 @@ def steps(
 
 
 def pitch_step(before: Wave, after: Wave) -> float | None:
-    """Return by how many semitones the pitch after a join is off that before it, or None."""
+    """Return by how many semitones the pitch after a join is off that before it, or None.
+
+    Waves are at `RATE`, the rate at which the pitch is measured.
+    """
     sides = _sides(frame_pitches(before), frame_pitches(after), lambda pitches: pitches > 0)
     if min(map(len, sides)) < _FEWEST_VOICED:
         return None
@@ -175,12 +180,9 @@ def level_step(before: Wave, after: Wave) -> float | None:
     return abs(float(second - first))
 
 
-_HOP = 512
-
-
 def _levels(wave: Wave) -> Floats:
-    """Return the level of every 11.6 ms in dB."""
-    frames = np.asarray(wave[: len(wave) // _HOP * _HOP], np.float64).reshape(-1, _HOP)
+    """Return the level of every 10 ms in dB."""
+    frames = np.asarray(wave[: len(wave) // HOP * HOP], np.float64).reshape(-1, HOP)
     return np.asarray(10 * np.log10(np.square(frames).mean(1) + 1e-12))
 
 
@@ -188,5 +190,5 @@ def _sides(
     before: Floats, after: Floats, wanted: Callable[[Floats], npt.NDArray[np.bool_]]
 ) -> tuple[Floats, Floats]:
     """Return the last and the first frames of two segments that are wanted, one side's time."""
-    count = round(_SIDE_SECONDS * _RATE / _HOP)
+    count = round(_SIDE_SECONDS * RATE / HOP)
     return before[wanted(before)][-count:], after[wanted(after)][:count]

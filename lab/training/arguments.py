@@ -16,7 +16,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--stage", choices=STAGES, help="run one stage only; default: all in order")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument(
-        "--minutes", type=float, help="minutes of training, of one stage or of all (default 120)"
+        "--minutes", type=float, help="minutes of training, of one stage or of all (default 160)"
     )
     parser.add_argument(
         "--sitting-minutes",

@@ -172,7 +172,7 @@ def _draw_weights(half: nn.Module) -> None:
         elif isinstance(module, Snake):
             module.alpha.copy_(torch.empty_like(module.alpha).uniform_(-0.7, 1.2).exp())
     for name, weight in half.named_parameters():
-        if name.endswith(("layer_scale.gamma", "0.1.gamma", "1.1.gamma")):
+        if name.endswith(".gamma"):
             weight.fill_(0.1)
         elif name.endswith(("norm.weight",)):
             weight.fill_(1.0)

@@ -31,13 +31,13 @@ from lab.training.texts import DictionaryMissingError
 from synth.contract import Reference, RenderSpec, Sampling
 from synth.engine import Engine, EngineConfig
 
-DEFAULT_MINUTES = 120.0
+DEFAULT_MINUTES = 160.0
 _SETUP_MINUTES = 0.8  # for data, codebooks and export, which have no budget
 # What must fall; `loss` is no measure, for its weights change on the way.
 _WATCHED = {
-    "phases": ("phase", "features"),
+    "phases": ("mel", "features"),
     "encoder": ("lost", "state"),
-    "decoder": ("mel", "wave"),
+    "decoder": ("wave", "mel"),
     "lm": ("semantic", "residual", "attention"),
 }
 _FALLEN = 0.97  # the last losses as a share of the first

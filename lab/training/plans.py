@@ -11,10 +11,11 @@ from lab.training.run_folder import RunFolder, RunFolderError
 from lab.training.stages.decoder import DecoderRecipe
 from lab.training.stages.encoder import EncoderRecipe
 from lab.training.stages.lm import LMRecipe
+from lab.training.stages.phases import PhaseRecipe
 from synth.engine.codec.config import CodecConfig
 
 PLAN_FILE = "plan.json"
-_DEFAULT_MINUTES = {"phases": 0.03, "encoder": 0.2, "decoder": 0.3, "lm": 0.47}
+_DEFAULT_MINUTES = {"phases": 0.19, "decoder": 0.06, "encoder": 0.22, "lm": 0.53}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Plan:
     sizes: LMSizes
     decoder_dim: int = 192
     codec_layers: int = 4
+    phases: PhaseRecipe = field(default_factory=PhaseRecipe)
     encoder: EncoderRecipe = field(default_factory=EncoderRecipe)
     decoder: DecoderRecipe = field(default_factory=DecoderRecipe)
     lm: LMRecipe = field(default_factory=LMRecipe)
@@ -60,6 +62,7 @@ PLANS = {
             decoder_dim=64,
             codec_layers=1,
             encoder=EncoderRecipe(batch=2, frames=12),
+            phases=PhaseRecipe(batch=2, frames=4),
             decoder=DecoderRecipe(batch=2, frames=4),
             lm=LMRecipe(positions=1200, fast_frames=48, curriculum=0.0),
             codec_shards=1,
@@ -73,6 +76,7 @@ PLANS = {
             utterances=1500,
             sizes=LMSizes(),
             encoder=EncoderRecipe(batch=24),
+            phases=PhaseRecipe(batch=40),
             decoder=DecoderRecipe(batch=40),
             lm=LMRecipe(positions=18000, fast_frames=1024),
         ),

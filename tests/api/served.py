@@ -16,10 +16,15 @@ from typing import Any
 
 import httpx
 
-from tests.workers.commands import PATIENCE_SECONDS, PROJECT, environment_for, run_python
+from tests.workers.commands import (
+    CLIP,
+    PATIENCE_SECONDS,
+    PROJECT,
+    TRANSCRIPT,
+    environment_for,
+    run_python,
+)
 
-CLIP = PROJECT / "synth" / "demo" / "clips" / "ref_m3.wav"
-TRANSCRIPT = "The thing had a strange look in the lamp light."
 VOICE = "Ada"
 # The operator has a number that no generated request names, so that none takes his rights away.
 _MAKE_KEY = """

@@ -14,7 +14,8 @@ import httpx
 import pytest
 
 from tests.answers import refusal_of
-from tests.api.served import TRANSCRIPT, VOICE, Served
+from tests.api.served import VOICE, Served
+from tests.workers.commands import TRANSCRIPT
 
 HUGE = 100_000_000
 MOST_GROWTH_BYTES = 80_000_000

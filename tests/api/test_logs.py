@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import httpx
 
-from tests.api.served import CLIP, serve
-from tests.workers.commands import free_port
+from tests.api.served import serve
+from tests.workers.commands import CLIP, free_port
 
 TEXT = "Xylographic quokkas juggle zephyrs."
 TRANSCRIPT = "Vexed jackdaws quizzed my fjord glyph."

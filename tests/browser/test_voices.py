@@ -12,10 +12,11 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.select import Select
 
-from tests.api.served import CLIP, TRANSCRIPT, free_port
+from tests.api.served import free_port
 from tests.browser import pages
 from tests.browser.conftest import Site, log_in, site_in
 from tests.voices.clips import clip_bytes
+from tests.workers.commands import CLIP, TRANSCRIPT
 
 
 def test_a_dropped_clip_is_measured_saved_encoded_and_speaks(
@@ -28,7 +29,7 @@ def test_a_dropped_clip_is_measured_saved_encoded_and_speaks(
 
     pages.wait_for(admin, ".tts-report canvas")
     report = admin.find_element(By.CSS_SELECTOR, ".tts-report").text
-    assert "ref_m3.wav" in report and "mono" in report and "dBFS" in report
+    assert CLIP.name in report and "mono" in report and "dBFS" in report
 
     admin.find_element(By.NAME, "clips-0-transcript").send_keys(TRANSCRIPT)
     pages.picture(admin, "voice-new")
@@ -38,7 +39,7 @@ def test_a_dropped_clip_is_measured_saved_encoded_and_speaks(
     with pages.same_page(admin):
         pages.wait_text(admin, ".tts-state .tts-badge", "ready")
         measures = pages.wait_for(admin, ".tts-measures").text
-    assert "22050 Hz" in measures and "Noise floor" in measures
+    assert "16000 Hz" in measures and "Noise floor" in measures
     assert admin.find_elements(By.CSS_SELECTOR, ".tts-clip canvas[data-peaks]")
 
     pages.wait_for(admin, "[data-try-it] button").click()

@@ -11,11 +11,13 @@ import httpx
 import openai
 import pytest
 
-from tests.api.served import CLIP, TRANSCRIPT, free_port
+from tests.api.served import free_port
 from tests.clients.replay import Sent, replay
 from tests.workers.commands import (
+    CLIP,
     MAKE_KEY,
     PATIENCE_SECONDS,
+    TRANSCRIPT,
     environment_for,
     run_python,
     start,

@@ -8,10 +8,10 @@ from typing import Any
 import ormsgpack
 import pytest
 
-from tests.api.served import CLIP, TRANSCRIPT
 from tests.clients.conftest import Serving
 from tests.clients.official import run_python_client
 from tests.clients.replay import KEY, TEXT, Sent, check_file, ignored_in
+from tests.workers.commands import CLIP, TRANSCRIPT
 
 MSGPACK = {"authorization": f"Bearer {KEY}", "content-type": "application/msgpack"}
 SDK = MSGPACK | {"user-agent": "fish-audio/python/1.3.0", "model": "s1"}

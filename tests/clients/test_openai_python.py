@@ -15,9 +15,9 @@ import openai
 import pytest
 import soundfile
 
-from tests.api.served import CLIP
 from tests.clients.conftest import Serving
 from tests.clients.replay import bare_samples, decoded
+from tests.workers.commands import CLIP
 
 Format = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
 TEXT = "I saw the lamp."

@@ -16,6 +16,9 @@ import numpy as np
 import soundfile
 
 PROJECT = Path(__file__).resolve().parents[2]
+DEMO = PROJECT / "synth" / "demo"  # the checkpoint that is built in
+CLIP = DEMO / "clips" / "clara.wav"
+TRANSCRIPT = "The morning was bright, and the whole street smelled of bread."
 PATIENCE_SECONDS = 180  # generous: a machine that runs everything at once starts torch slowly
 
 MAKE_KEY = """
@@ -79,6 +82,13 @@ def serving(
         finally:
             process.terminate()
             process.communicate(timeout=PATIENCE_SECONDS)
+
+
+def demo_rate() -> int:
+    """Return the sample rate of the built-in checkpoint's sound, in Hz."""
+    path = DEMO / "codec_config.json"
+    rate: int = json.loads(path.read_text())["sample_rate"] if path.is_file() else 44_100
+    return rate
 
 
 def free_port() -> int:

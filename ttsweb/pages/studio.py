@@ -17,7 +17,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from synth.accounts.access import visible_jobs
-from synth.admin.jobs import cell_context, render_cell
+from synth.admin.jobs import cell_context, render_cell, voices_of
 from synth.formats import FORMATS
 from synth.models import RenderJob, WorkerStatus
 from synth.transitions.jobs import UNFINISHED
@@ -31,6 +31,7 @@ _TITLE_CHARS = 60
 _ANY = "00000000-0000-0000-0000-000000000000"
 # Of each way to ask from a program: its name for the script, for people, and what it needs.
 _CODE = (("curl", "curl", "needs curl and jq"), ("python", "Python", "needs nothing else"))
+_CELLS = ("state", "audio", "progress")  # of a job's row, as the list of jobs shows them
 _RENDERS, _WRITES_FILES = ("all", "gpu"), ("all", "cpu")
 _STARTS = (WorkerStatus.State.STARTING, WorkerStatus.State.WARMING)
 
@@ -117,14 +118,16 @@ def _newest_jobs(request: HttpRequest) -> list[dict[str, Any]]:
     """Return the rows of the jobs that go on, then of the last ones that have ended."""
     jobs = visible_jobs(request.user).filter(batch__isnull=True).defer("text")
     jobs = jobs.annotate(start=Left("text", _TITLE_CHARS), book_title=F("book__title"))
+    jobs = jobs.prefetch_related("voices__version__voice")
     going = list(jobs.filter(status__in=UNFINISHED)[:JOBS_SHOWN])
     ended = jobs.exclude(status__in=UNFINISHED)[: JOBS_SHOWN - len(going)]
     return [
         {
             "id": job.pk,
             "title": start,
+            "voices": voices_of(job),
             "url": reverse("admin:synth_renderjob_change", args=[job.pk]),
-            **{part: render_cell("job", part, job, cells) for part in ("state", "progress")},
+            **{part: render_cell("job", part, job, cells) for part in _CELLS},
         }
         for job in (*going, *ended)
         for start, cells in [(_start_of(job), cell_context(job))]

@@ -1,4 +1,4 @@
-"""The demo's work: a warm worker, an encoded voice, a rendered text and its file, then the site."""
+"""The demo's work: a warm worker, three voices, a sentence in each and its file, then the site."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import sys
 import textwrap
 import time
 from argparse import Namespace
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +52,7 @@ from workers.management.commands.serve import AUTO
 KEY_DAYS = 30
 LOG_NAME = "demo.log"
 LINE_WIDTH = 88
-DEFAULT_TEXT = (
-    "The machine stood in the long room. I saw the pale light of the lamp. "
-    "Then the sound of the wind came back."
-)
+INDENT = " " * 12
 FORMAT = "wav"
 
 
@@ -74,7 +72,7 @@ class Demo:
     def run(self) -> None:
         """Render and serve; a signal ends it."""
         chosen = self._chosen
-        source = clip_source(chosen)
+        sources = clip_sources(chosen)
         try:
             with (
                 reporting_errors(self.stdout, as_json=chosen.json),
@@ -82,13 +80,15 @@ class Demo:
                 # Before anything is rendered: a port that is taken is told at once.
                 nullcontext() if chosen.no_serve else open_socket(chosen) as listening,
             ):
-                self._run(chosen, source, listening)
+                self._run(chosen, sources, listening)
         except KeyboardInterrupt:
             self._say("Stopped.")
             if not self._is_serving:
                 sys.exit(EXIT_INTERRUPTED)
 
-    def _run(self, chosen: Namespace, source: ClipSource, listening: socket.socket | None) -> None:
+    def _run(
+        self, chosen: Namespace, sources: Sequence[ClipSource], listening: socket.socket | None
+    ) -> None:
         started = time.monotonic()
         progress = Progress(sys.stderr)
         progress.begin("Database", "looking for missing migrations")
@@ -99,25 +99,23 @@ class Demo:
             self._say(f"Admin       user {user}, password {password} (shown once)")
         worker = LocalWorker(log_path=settings.DATA_DIR / "logs" / LOG_NAME)
         try:
-            text = DEFAULT_TEXT if chosen.text is None else chosen.text
-            path, seconds, runs = render_demo(source, text, user, worker, progress)
-            self._tell(path, seconds, runs, time.monotonic() - started, as_json=chosen.json)
+            spoken, runs = render_demo(sources, user, worker, progress)
+            self._tell(spoken, runs, time.monotonic() - started, as_json=chosen.json)
             if listening is not None:
                 until = timezone.now() + dt.timedelta(days=KEY_DAYS)
                 _, key = create_key(user, "demo", expires_at=until)
-                self._serve(listening, worker, key, source.voice_name)
+                self._serve(listening, worker, key, sources[0].voice_name)
         finally:
             progress.leave()
             worker.stop()
 
     def _tell(
-        self, path: Path, seconds: float, runs: int, wall_seconds: float, *, as_json: bool
+        self, spoken: Sequence[Spoken], runs: int, wall_seconds: float, *, as_json: bool
     ) -> None:
         card = read_card(settings.CHECKPOINT)
         if as_json:
             answer = {
-                "audio_path": str(path),
-                "audio_seconds": round(seconds, 3),
+                "voices": [one.as_json() for one in spoken],
                 "wall_seconds": round(wall_seconds, 3),
                 "encoder_runs": runs,
                 "checkpoint": card.name,
@@ -127,10 +125,17 @@ class Demo:
             self.stdout.flush()
             return
         here = Path.cwd()
-        shown = path.relative_to(here) if path.is_relative_to(here) else path
-        self._say(f"Audio       {shown}  ({seconds:.1f} s of audio after {wall_seconds:.1f} s)")
+        for one in spoken:
+            shown = one.path.relative_to(here) if one.path.is_relative_to(here) else one.path
+            self._say(
+                f"{one.voice_name:<11} {shown}  "
+                f"({one.audio_seconds:.1f} s of audio, made in {one.wall_seconds:.1f} s)"
+            )
+            self._say(textwrap.indent(textwrap.fill(one.text, LINE_WIDTH), INDENT))
+        seconds = sum(one.audio_seconds for one in spoken)
+        self._say(f"All         {seconds:.1f} s of audio after {wall_seconds:.1f} s")
         self._say(f"Model       {card.name}, licence {card.licence}")
-        self._say(textwrap.indent(textwrap.fill(card.description, LINE_WIDTH), " " * 12))
+        self._say(textwrap.indent(textwrap.fill(card.description, LINE_WIDTH), INDENT))
 
     def _serve(
         self, listening: socket.socket, worker: LocalWorker, key: str, voice_name: str
@@ -156,24 +161,31 @@ class Demo:
         self._lines.flush()
 
 
-def clip_source(chosen: Namespace) -> ClipSource:
-    """Return the clip of the demo's voice: ours, or the one that was given with all it needs.
+def clip_sources(chosen: Namespace) -> tuple[ClipSource, ...]:
+    """Return the clips of the demo's voices: ours, or the one that was given with all it needs.
 
     Raises:
         CommandError: with exit code 2, when a part of it is missing.
     """
     given = (chosen.voice_clip, chosen.transcript, chosen.consent)
-    if not any(given):
-        return DEMO_CLIP
-    if not all(given):
-        raise CommandError(
-            "--voice-clip, --transcript (the words that are spoken in the clip) and "
-            "--consent (how the speaker gave consent) must be given together",
-            returncode=2,
+    sources: tuple[ClipSource, ...] = DEMO_CLIPS
+    if any(given):
+        if not all(given):
+            raise CommandError(
+                "--voice-clip, --transcript (the words that are spoken in the clip) and "
+                "--consent (how the speaker gave consent) must be given together",
+                returncode=2,
+            )
+        clip: Path = chosen.voice_clip
+        name = f"demo {clip.stem}"[:100]
+        sources = (
+            ClipSource(
+                clip, chosen.transcript, voice_name=name, consent=chosen.consent, text=STATEMENT
+            ),
         )
-    clip: Path = chosen.voice_clip
-    name = f"demo {clip.stem}"[:100]
-    return ClipSource(clip, chosen.transcript, voice_name=name, consent=chosen.consent)
+    if chosen.text is None:
+        return sources
+    return tuple(replace(source, text=chosen.text) for source in sources)
 
 
 def open_socket(chosen: Namespace) -> socket.socket:
@@ -192,43 +204,74 @@ def open_socket(chosen: Namespace) -> socket.socket:
     )
 
 
-def render_demo(
-    source: ClipSource, text: str, user: User, worker: LocalWorker, progress: Progress
-) -> tuple[Path, float, int]:
-    """Speak `text` with the voice of `source`, through the queue and the worker process.
+@dataclass(frozen=True)
+class Spoken:
+    """What one voice said: its file, how long that is, and how long it took."""
 
-    Returns the file, its seconds, and how often the encoder ran for it.
+    voice_name: str
+    text: str
+    path: Path
+    audio_seconds: float
+    wall_seconds: float  # from the submission to the file on disk
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "voice": self.voice_name,
+            "text": self.text,
+            "audio_path": str(self.path),
+            "audio_seconds": round(self.audio_seconds, 3),
+            "wall_seconds": round(self.wall_seconds, 3),
+        }
+
+
+def render_demo(
+    sources: Sequence[ClipSource], user: User, worker: LocalWorker, progress: Progress
+) -> tuple[list[Spoken], int]:
+    """Make a voice of each source and have it say its text, through the queue and the worker.
+
+    Returns what was said, and how often the encoder ran for it.
 
     Raises:
         StepError: with the code and sentence of the step that failed.
     """
-    check_text(text)
+    for source in sources:
+        check_text(source.text)
     started_at = database_now()
-    voice = find_or_make_voice(source, user)
-    more = MORE_DEMO_CLIPS if source is DEMO_CLIP else ()
-    others = [find_or_make_voice(clip, user) for clip in more]
+    voices = [find_or_make_voice(source, user) for source in sources]
     progress.begin("Worker", "warming up")
     worker.wait_ready(progress)
     progress.end("ready")
-    progress.begin("Voice", f"encoding {source.path.name}")
-    version = wait_encoded(newest_version(voice).pk, worker, progress)
-    for other in others:
-        wait_encoded(newest_version(other).pk, worker, progress)
+    progress.begin("Voices", f"encoding {counted(len(sources), 'clip')}")
+    versions = [wait_encoded(newest_version(voice).pk, worker, progress) for voice in voices]
     # The clips that were encoded since then.
-    codes = ClipCodes.objects.filter(clip__uses__version=version, encoded_at__gte=started_at)
-    runs = codes.distinct().count()
-    how = "encoded" if runs else "the codes of an earlier run are reused"
-    names = ", ".join([source.voice_name, *(other.name for other in others)])
-    progress.end(f"{names} ready, {how}")
+    codes = ClipCodes.objects.filter(clip__uses__version__in=versions, encoded_at__gte=started_at)
+    how = "encoded" if codes.exists() else "the codes of an earlier run are reused"
+    progress.end(f"{', '.join(source.voice_name for source in sources)} ready, {how}")
+    spoken = [
+        speak(source, voice, user, worker, progress)
+        for source, voice in zip(sources, voices, strict=True)
+    ]
+    return spoken, codes.distinct().count()
 
-    progress.begin("Rendering", f"{len(text)} characters")
-    submitted = submit_text(text, voice, owner=user, audio_format=FORMAT)
+
+def speak(
+    source: ClipSource, voice: Voice, user: User, worker: LocalWorker, progress: Progress
+) -> Spoken:
+    """Have a voice say the text of its source, and save the file.
+
+    Raises:
+        StepError: as `submit_text`, `wait_ended` and `save_audio` raise it.
+    """
+    started = time.monotonic()
+    progress.begin("Rendering", f"{source.voice_name}: {counted(len(source.text), 'character')}")
+    submitted = submit_text(source.text, voice, owner=user, audio_format=FORMAT)
     job = wait_ended(submitted.pk, worker, progress)
     path = settings.DATA_DIR / "out" / f"{source.voice_name.replace('/', '_')}.{FORMAT}"
     save_audio(job, path)
-    progress.end(summary(job))
+    taken = time.monotonic() - started
+    progress.end(f"{source.voice_name}: {summary(job)}")
     seconds = job.exports.aggregate(seconds=Sum("duration_seconds"))["seconds"] or 0.0
-    return path, seconds, codes.distinct().count()
+    return Spoken(source.voice_name, source.text, path, seconds, taken)
 
 
 ADMIN_NAME = "admin"
@@ -237,25 +280,45 @@ PASSWORD_BYTES = 12
 
 @dataclass(frozen=True)
 class ClipSource:
-    """A clip on disk, what is said in it, the voice it makes and why that is allowed."""
+    """A clip on disk, what is said in it, the voice it makes, why that is allowed.
+
+    `text` is what the voice says in the demo.
+    """
 
     path: Path
     transcript: str
     voice_name: str
     consent: str
+    text: str
 
 
-def _demo_clip(file_name: str, voice_name: str) -> ClipSource:
+STATEMENT = "The sun went down behind the hills, and the air grew cold."
+QUESTION = "Did you hear the rain on the roof last night?"
+LIST = "We need bread, milk, six eggs, and a little butter."
+
+
+def _demo_clip(voice_name: str, speaker: str, text: str) -> ClipSource:
+    """Return one of the clips that lie beside the model; `speaker` is Flite's name of its voice."""
+    folder = Path(__file__).resolve().parents[2] / "synth" / "demo" / "clips"
     return ClipSource(
-        path=Path(__file__).resolve().parents[2] / "synth" / "demo" / "clips" / file_name,
-        transcript="The thing had a strange look in the lamp light.",
+        path=folder / f"{voice_name.lower()}.wav",
+        transcript="The morning was bright, and the whole street smelled of bread.",
         voice_name=voice_name,
-        consent="Made by a speech synthesiser for this project; no person speaks in it.",
+        consent=(
+            f"Made by the speech synthesiser Flite with its voice {speaker}, which was built from "
+            "the CMU ARCTIC recordings; no person speaks in it. The licence allows any use "
+            "(synth/demo/LICENSES.md)."
+        ),
+        text=text,
     )
 
 
-DEMO_CLIP = _demo_clip("ref_f2.wav", "demo")  # the one that speaks
-MORE_DEMO_CLIPS = (_demo_clip("ref_m7.wav", "demo low"), _demo_clip("ref_f5.wav", "demo high"))
+DEMO_CLIPS = (
+    _demo_clip("Clara", "slt", STATEMENT),
+    _demo_clip("Henry", "rms", QUESTION),
+    _demo_clip("Alec", "awb", LIST),
+)
+DEMO_CLIP = DEMO_CLIPS[0]  # where one is enough
 
 
 def find_or_make_admin() -> tuple[User, str]:

@@ -1,4 +1,4 @@
-"""Say how far a waveform is from one that is to be learnt, whose noise part is known apart."""
+"""Say how far a waveform is from one that is to be learnt, and from one that is to be copied."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from lab.training.flite import SAMPLE_RATE
 
 _MEL_BANDS = {256: 24, 512: 40, 1024: 64}  # of windows of that many samples
 _WAVE_SIZES = (256, 512)
+_COPY_SIZES = (64, 256, 1024)
 _LONG_WINDOW = 1024  # wide enough to part the harmonics of a low voice
 _HOPS = {256: 60, 512: 115, 1024: 230}  # none divides the decoder's 160
 _LONG_UP_TO_HZ = 4000
@@ -33,17 +34,22 @@ class SpectralLoss(nn.Module):
             harmonic part, where that part is the larger, as a share of its size.
         """
         target = harmonic + noise
-        mel = wave.new_zeros(())
-        for size in _MEL_BANDS:
-            filters = self.get_buffer(f"mel_{size}")
-            ours, theirs = (self._spectrum(x, size).abs() for x in (wave, target))
-            log_ours, log_theirs = (torch.log10(filters @ x + 1e-2) for x in (ours, theirs))
-            mel = mel + (log_ours - log_theirs).abs().mean() / len(_MEL_BANDS)
+        mel = self._mel(wave, target, floor=1e-2)
         bins = _LONG_UP_TO_HZ * _LONG_WINDOW // SAMPLE_RATE
         ours, theirs = (self._spectrum(x, _LONG_WINDOW)[:, :bins].abs() for x in (wave, target))
         magnitude = (torch.log10(ours + 0.05) - torch.log10(theirs + 0.05)).abs().mean()
         off = [self._wave(wave, harmonic, noise, size) for size in _WAVE_SIZES]
         return {"mel": mel, "magnitude": magnitude, "wave": torch.stack(off).mean()}
+
+    def _mel(self, wave: Tensor, target: Tensor, floor: float) -> Tensor:
+        parts = []
+        for size in _MEL_BANDS:
+            filters = self.get_buffer(f"mel_{size}")
+            ours, theirs = (
+                torch.log10(filters @ self._spectrum(x, size).abs() + floor) for x in (wave, target)
+            )
+            parts.append((ours - theirs).abs().mean())
+        return torch.stack(parts).mean()
 
     def _wave(self, wave: Tensor, harmonic: Tensor, noise: Tensor, size: int) -> Tensor:
         ours, tones, rest = (self._spectrum(x, size) for x in (wave, harmonic, noise))
@@ -55,6 +61,24 @@ class SpectralLoss(nn.Module):
     def _spectrum(self, x: Tensor, size: int) -> Tensor:
         window = self.get_buffer(f"window_{size}")
         return torch.stft(x, size, _HOPS[size], size, window, center=False, return_complex=True)
+
+
+class CopyLoss(SpectralLoss):
+    """Compare with a waveform every sample of which can be learnt."""
+
+    def forward(self, wave: Tensor, wanted: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
+        """Return `wave`, the complex difference as a share, and `mel`, that of log10 spectra."""
+        shares = []
+        for size in _COPY_SIZES:
+            window = torch.hann_window(size, device=wave.device)
+            ours, theirs = (
+                torch.stft(x, size, size // 4, size, window, center=False, return_complex=True)
+                for x in (wave, wanted)
+            )
+            weight = 1 / (theirs.abs() + 0.05 * size / 256).sqrt()
+            off = ((ours - theirs).abs() * weight).sum()
+            shares.append(off / ((theirs.abs() * weight).sum() + 1e-3))
+        return {"wave": torch.stack(shares).mean(), "mel": self._mel(wave, wanted, floor=3e-3)}
 
 
 def mel_filters(size: int, bands: int) -> Tensor:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from lab.training.export import export_run
 from lab.training.plans import Plan
@@ -17,6 +16,7 @@ from lab.training.stages.data import make_shards
 from lab.training.stages.decoder import DecoderStage
 from lab.training.stages.encoder import EncoderStage
 from lab.training.stages.lm import LMStage
+from lab.training.stages.phases import PhaseStage
 from lab.training.stages.quantizer import (
     fit_quantizer,
     load_quantizer,
@@ -29,14 +29,15 @@ from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 
 TRAINED = ("phases", "encoder", "decoder", "lm")
 Report = Callable[[str], None]
-Trainee = EncoderStage | DecoderStage | LMStage
-# Stage -> (loss, the most it may be at the end). Beyond these the round trip loses words.
+Trainee = PhaseStage | DecoderStage | EncoderStage | LMStage
+# Stage -> (loss, the most it may be at the end). Beyond these words or melody are lost.
 _LIMITS = {
-    "phases": (("phase", 0.03), ("features", 0.12)),
-    "encoder": (("lost", 0.45), ("pitch_off", 0.05)),
-    "decoder": (("mel", 0.30), ("wave", 0.72)),
-    "lm": (("semantic", 1.0), ("attention", 0.7)),
+    "phases": (("mel", 0.15), ("wave", 0.35), ("phase", 0.03)),
+    "decoder": (("wave", 0.1), ("mel", 0.03)),
+    "encoder": (("lost", 0.25), ("pitch_off", 0.06)),
+    "lm": (("semantic", 0.7), ("phase", 1.2), ("attention", 0.4)),
 }
+_RATES = {"phases": 2e-3, "decoder": 1.5e-3, "encoder": 1.2e-3, "lm": 2e-3}
 _ROWS = 4  # of the losses' end that are averaged
 
 
@@ -107,16 +108,15 @@ def _train(stage: str, run: RunFolder, plan: Plan, options: Options, report: Rep
     trainee = _build(stage, run, plan, options.device)
     if not run.has(f"{stage}-state"):
         _start(trainee, run, options.start_from)
-    rates = {"phases": 2e-3, "encoder": 1.2e-3, "decoder": 1.2e-3, "lm": 2e-3}
-    is_decoder, is_lm = stage == "decoder", stage == "lm"
+    is_lm = stage == "lm"
     budget = Budget(
         options.minutes,
-        rates[stage],
+        _RATES[stage],
         sitting_minutes=options.sitting_minutes,
         held=0.4 if is_lm else 0.3,
         decay=0.01 if is_lm else 1e-4,
-        betas=(0.8, 0.98) if is_decoder else (0.9, 0.98),
-        clip=3.0 if is_decoder else 1.0,
+        betas=(0.8, 0.98) if stage == "phases" else (0.9, 0.98),
+        clip=3.0 if stage == "phases" else 1.0,
         report_every=plan.report_every,
     )
     whole = train(trainee, run, budget, report)
@@ -133,25 +133,25 @@ def _build(stage: str, run: RunFolder, plan: Plan, device: torch.device) -> Trai
     speech = read_speech(run, plan.codec_shards, waves=stage == "encoder")
     if stage == "encoder":
         return EncoderStage(speech, quantizer, plan.codec, plan.encoder, device)
-    through_head = stage == "phases"
-    return DecoderStage(
-        speech, quantizer, plan.codec, plan.decoder, device, through_head=through_head
-    )
+    if stage == "decoder":
+        return DecoderStage(speech, quantizer, plan.codec, plan.decoder, device)
+    return PhaseStage(speech, quantizer, plan.codec, plan.phases, device)
 
 
 def _start(trainee: Trainee, run: RunFolder, checkpoint: Path | None) -> None:
     """Give a stage that has not begun its first weights: a checkpoint's, or an earlier stage's."""
-    network: nn.Module = trainee.network
-    if trainee.name == "decoder":
-        network.load_state_dict(run.load("phases-state")["network"])
+    if isinstance(trainee, DecoderStage):
+        made = run.load("phases-state")["network"]
+        trainee.take_latents(made, fresh=checkpoint is None)
     elif checkpoint is None:
         return
-    elif isinstance(trainee, DecoderStage):
+    elif isinstance(trainee, PhaseStage):
         take_over(trainee.network.decoder, codec_weights(checkpoint, CodecDecoder), checkpoint)
     elif isinstance(trainee, EncoderStage):
-        take_over(network, codec_weights(checkpoint, CodecEncoder), checkpoint)
+        take_over(trainee.network, codec_weights(checkpoint, CodecEncoder), checkpoint)
     else:
-        take_over(trainee.network.lm, lm_weights(checkpoint, trainee.network.lm), checkpoint)
+        lm = trainee.network.lm
+        take_over(lm, lm_weights(checkpoint, lm), checkpoint)
 
 
 def missed_gates(run: RunFolder, stage: str) -> list[str]:

@@ -10,6 +10,7 @@ import pytest
 from lab.bench import joins
 from lab.bench.report import BenchFailedError
 from lab.management.commands.bench import BENCHES
+from lab.training.evaluation.spectra import RATE
 from synth.contract import RenderSpec
 from synth.engine import Engine
 from tests.sources import PROJECT
@@ -17,9 +18,9 @@ from tests.sources import PROJECT
 
 def tone(hertz: float, level: float = 0.2, seconds: float = 1.0) -> joins.Wave:
     """Return a voice's pulses at one pitch, with a pause before and after them."""
-    t = np.arange(round(seconds * 44_100)) / 44_100
+    t = np.arange(round(seconds * RATE)) / RATE
     sound = sum(np.sin(2 * np.pi * hertz * n * t) / n for n in range(1, 6))
-    pause = np.zeros(8000)
+    pause = np.zeros(RATE // 5)
     return np.concatenate([pause, level * sound, pause]).astype(np.float32)
 
 
@@ -31,7 +32,7 @@ def test_steps_are_those_between_the_end_and_the_beginning() -> None:
     assert joins.level_step(tone(120), tone(120, 0.1)) == pytest.approx(6.02, abs=0.1)
     rising = np.concatenate([tone(120, 0.05), tone(200)])
     assert joins.pitch_step(rising, tone(200)) == pytest.approx(0, abs=0.05)
-    silence = np.zeros(44_100, np.float32)
+    silence = np.zeros(RATE, np.float32)
     assert joins.pitch_step(tone(120), silence) is None
     with pytest.raises(BenchFailedError, match="voiced"):
         joins.steps([(silence, silence)], joins.pitch_step)

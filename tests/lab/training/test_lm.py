@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from lab.training.codes_stage import CodedClips, fit_quantizer, load_codes, write_codes
-from lab.training.lm_stage import LMRecipe, LMStage
 
 from lab.golden.generate import Conversation
+from lab.training.codebooks import PHASE_BOOK, encode_clip, fit_books
+from lab.training.latents import fit_latent_space
 from lab.training.lm_network import LMSizes, build_lm, config_json, hidden_states, residual_logits
-from lab.training.shards import ALIGNED, RunFolder, shard_path, write_shard
+from lab.training.sound.clips import aligned_clip, plain_clip
+from lab.training.sound.pitch import HIGHEST, NUM_PHASES
+from lab.training.speakers import trained_speaker
+from lab.training.stages.lm import LMRecipe, LMStage
+from lab.training.stages.quantizer import Quantizer
+from lab.training.stages.sequences import Sequences, mishear
 from lab.training.tokens import make_tokenizer
 from synth.engine.model.config import parse_config
 from synth.engine.model.dual_ar import DualAR, Span
 from synth.engine.model.kv_cache import KVCache
 from synth.engine.prompt import PromptBuilder, Tokenizer, VoicePrompt
-from tests.lab.training.clips import make_clips
+from tests.lab.training.utterances import make_speech, make_utterance
 
 SIZES = LMSizes(codes=12, num_codebooks=4, dim=32, layers=4, head_dim=16, ffn=48, fast_ffn=32)
 
@@ -86,77 +90,139 @@ def test_the_config_says_where_the_semantic_tokens_are() -> None:
     assert config.text_config.vocab_size == config.semantic_end_token_id + 1
 
 
-STAGE_SIZES = LMSizes(codes=16, num_codebooks=3, dim=32, layers=2, head_dim=16, ffn=48, fast_ffn=32)
-
-
-def quiet(line: str) -> None:
-    """Drop a line of progress."""
+CODES = HIGHEST + 1
+STAGE_SIZES = LMSizes(
+    codes=CODES, num_codebooks=4, dim=32, layers=2, head_dim=16, ffn=48, fast_ffn=32
+)
+SPEECH = make_speech(42)
 
 
 @pytest.fixture(scope="module")
-def coded(tmp_path_factory: pytest.TempPathFactory) -> CodedClips:
-    run = RunFolder(tmp_path_factory.mktemp("run"))
-    run.speech.mkdir()
-    write_shard(shard_path(run.speech, ALIGNED, 0), make_clips(40))
-    fit_quantizer(run, num_books=3, size=16, report=quiet)
-    write_codes(run, None, quiet)
-    return load_codes(run)
+def quantizer() -> Quantizer:
+    clips = [aligned_clip(said, trained_speaker(said.teacher, n)) for n, said in enumerate(SPEECH)]
+    space = fit_latent_space(clips, list(range(len(clips))), num_states=32)
+    books = fit_books(space, clips, num_books=4, size=CODES, report=lambda line: None)
+    return Quantizer(space, books)
 
 
 @pytest.fixture
-def stage(coded: CodedClips) -> LMStage:
-    return LMStage(coded, STAGE_SIZES, LMRecipe(batch=4, fast_frames=16), torch.device("cpu"))
+def stage(quantizer: Quantizer) -> LMStage:
+    recipe = LMRecipe(positions=600, fast_frames=32)
+    return LMStage(SPEECH, quantizer, STAGE_SIZES, recipe, torch.device("cpu"))
 
 
-def test_codes_and_letters_come_back_by_clip(coded: CodedClips) -> None:
-    clip = make_clips(40)[7]
-    assert coded.texts[7] == clip.text
-    assert coded.codes_of(7).shape == (3, clip.num_frames)
-    assert np.allclose(coded.letters_of(7), clip.letters, atol=0.01)
+@pytest.fixture
+def sequences(quantizer: Quantizer) -> Sequences:
+    return Sequences(SPEECH, quantizer, STAGE_SIZES, positions=600)
 
 
-def test_a_sequence_is_the_engine_s_prompt_and_the_answer(
-    stage: LMStage, coded: CodedClips
-) -> None:
-    columns, targets, _ = stage._batch(np.random.default_rng(3), 130)
-    tokenizer = Tokenizer(make_tokenizer(STAGE_SIZES.codes))
-    builder = PromptBuilder(tokenizer, num_codebooks=3, codebook_size=16)
-
-    def whole(reference: int, said: int) -> torch.Tensor:
-        voice = VoicePrompt(coded.texts[reference], coded.codes_of(reference))
-        prompt = Conversation(builder, [voice]).ask(coded.texts[said])
-        return torch.cat([prompt, builder.answer(coded.codes_of(said))], 1).t()
-
-    wanted = [whole(reference, said) for reference in range(40) for said in range(40)]
-    found = [part for part in wanted if torch.equal(columns[0, : len(part)], part)]
-
-    assert len(found) == 1
-    # Behind the answer's last frame comes <|im_end|>, and then a line's end that is not learnt.
-    assert int(targets[0, len(found[0]) - 3]) == tokenizer.special.im_end
-    assert (targets[0, len(found[0]) - 2 :] == -100).all()
+def text_at(columns: torch.Tensor, first: int) -> str:
+    """Return the text of `SPEECH` whose letters stand at a place of a sequence [1 + K, S]."""
+    tokenizer = make_tokenizer(CODES)
+    for text in {said.text for said in SPEECH}:
+        ids = torch.tensor(tokenizer.encode(text).ids)
+        if torch.equal(columns[0, first : first + len(ids)], ids):
+            return text
+    raise AssertionError(f"no text at {first}")
 
 
-def test_targets_are_the_next_token_and_a_step_gives_the_same_losses(stage: LMStage) -> None:
-    columns, targets, spoken = stage._batch(np.random.default_rng(4), 130)
-    learnt = targets[:, :-1] != -100
-    assert torch.equal(targets[:, :-1][learnt], columns[:, 1:, 0][learnt])
+def test_a_sequence_is_the_engine_s_prompt_and_the_answer(sequences: Sequences) -> None:
+    tokenizer = Tokenizer(make_tokenizer(CODES))
+    builder = PromptBuilder(tokenizer, num_codebooks=4, codebook_size=CODES)
+    checked = 0
+    for seed in range(4):
+        batch = sequences.draw(np.random.default_rng(seed), 1.0)
+        for row in range(len(batch.columns)):
+            parts = [part for part in batch.spoken if part.row == row]
+            if len(parts) < 2:  # the voice is none, or a clip that is not aligned
+                continue
+            columns = batch.columns[row].t()
+            texts = [text_at(columns, part.text_first) for part in parts]
+            codes = [
+                columns[1:, part.codes_first : part.codes_first + len(part.letters)]
+                for part in parts
+            ]
+            prompt = Conversation(builder, [VoicePrompt(texts[0], codes[0])]).ask(texts[1])
+            whole = torch.cat([prompt, builder.answer(codes[1])], 1)
+            assert torch.equal(columns[:, : whole.shape[1]], whole)
+            # Behind the last frame comes <|im_end|>, and then a line's end that is not learnt.
+            assert int(batch.targets[row, whole.shape[1] - 3]) == tokenizer.special.im_end
+            assert (batch.targets[row, whole.shape[1] - 2 :] == -100).all()
+            checked += 1
+    assert checked > 3
+
+
+def test_targets_are_the_next_token_and_letters_those_of_the_text(sequences: Sequences) -> None:
+    batch = sequences.draw(np.random.default_rng(4), 1.0)
+    learnt = batch.targets[:, :-1] != -100
+    assert torch.equal(batch.targets[:, :-1][learnt], batch.columns[:, 1:, 0][learnt])
     assert int(learnt.sum()) > 20
-    first, second = (stage.losses(5, 0.5)["loss"] for _ in range(2))
-    assert torch.equal(first, second)
-    for part in spoken:  # the letter looked at is a letter of the text
-        letter = int(columns[part.row, part.text_first, 0])
-        assert make_tokenizer(STAGE_SIZES.codes).decode([letter]) == "W"
-        assert float(part.letters.min()) >= 0
+    for part in batch.spoken:
+        text = text_at(batch.columns[part.row].t(), part.text_first)
+        assert 0 <= float(part.letters.min()) <= float(part.letters.max()) < len(text)
 
 
-def test_spoilt_input_keeps_text_and_targets(stage: LMStage) -> None:
-    columns, _, _ = stage._batch(np.random.default_rng(6), 130)
+def test_what_is_held_out_is_never_drawn_to_train(sequences: Sequences) -> None:
+    drawn: dict[bool, set[str]] = {True: set(), False: set()}
+    for held_out in drawn:
+        for seed in range(15):
+            batch = sequences.draw(np.random.default_rng(seed), 1.0, held_out=held_out)
+            drawn[held_out] |= {
+                text_at(batch.columns[part.row].t(), part.text_first) for part in batch.spoken
+            }
+    unseen = {said.text for said in SPEECH[-2:]}
+    assert drawn[True] == unseen
+    assert not drawn[False] & unseen and len(drawn[False]) > 15
+
+
+def test_a_batch_keeps_to_its_positions(sequences: Sequences) -> None:
+    for seed in range(8):
+        rows, width = sequences.draw(np.random.default_rng(seed), 1.0).columns.shape[:2]
+        assert rows == 2 or (rows - 1) * width < 2 * 600
+
+
+def test_sentences_grow_with_the_curriculum(quantizer: Quantizer) -> None:
+    speech = [make_utterance(seed, words=1 + seed % 12) for seed in range(240)]
+    sequences = Sequences(speech, quantizer, STAGE_SIZES, positions=600)
+    longest = []
+    for grown in (0.0, 1.0):
+        batches = [sequences.draw(np.random.default_rng(seed), grown) for seed in range(12)]
+        spoken = [part for batch in batches for part in batch.spoken]
+        longest.append(max(len(part.letters) for part in spoken))
+    assert longest[0] < 30 < 50 < longest[1]
+
+
+def test_a_clip_is_heard_with_errors_half_of_the_time(quantizer: Quantizer) -> None:
+    clip = plain_clip(SPEECH[0], trained_speaker("slt", 0))
+    codes = encode_clip(*quantizer, clip, 0)
+    heard = [mishear(codes, np.random.default_rng(seed)) for seed in range(40)]
+    changed = [each for each in heard if not torch.equal(each, codes)]
+    assert 8 < len(changed) < 32
+    for each in changed:
+        assert int((each[1] - codes[1]).abs().max()) <= 2
+        assert float((each[0] == codes[0]).float().mean()) > 0.7
+        assert 0 <= int(each[PHASE_BOOK].min()) <= int(each[PHASE_BOOK].max()) < NUM_PHASES
+
+
+def test_a_step_gives_the_same_losses_again(stage: LMStage) -> None:
+    first, second = (stage.losses(5, 0.5) for _ in range(2))
+    assert {name: float(value.detach()) for name, value in first.items()} == {
+        name: float(value.detach()) for name, value in second.items()
+    }
+    assert set(stage.held_out()) >= {"semantic", "residual", "pitch", "phase", "attention"}
+
+
+def test_spoilt_input_keeps_text_and_targets(stage: LMStage, sequences: Sequences) -> None:
+    columns = sequences.draw(np.random.default_rng(6), 1.0).columns
     spoilt = stage._spoil(columns, np.random.default_rng(7))
-    is_frame = stage.network.slow.is_semantic(columns[..., 0])
+    is_frame = stage.network.lm.slow.is_semantic(columns[..., 0])
     assert torch.equal(spoilt[~is_frame], columns[~is_frame])
     assert not torch.equal(spoilt[is_frame], columns[is_frame])
-    kept = (spoilt == columns).all(-1)[is_frame].float().mean()
-    assert 0.5 < float(kept) < 0.95
+    whole, pitches = (
+        (spoilt == columns)[is_frame][:, part].all(-1).float().mean()
+        for part in (slice(None), slice(0, 3))
+    )
+    assert 0.5 < float(whole) < float(pitches) < 0.99
 
 
 def test_a_few_steps_lower_the_loss(stage: LMStage) -> None:
@@ -169,13 +235,3 @@ def test_a_few_steps_lower_the_loss(stage: LMStage) -> None:
         optimiser.step()
         losses.append(float(loss.detach()))
     assert np.mean(losses[-5:]) < 0.9 * np.mean(losses[:5])
-
-
-def test_shards_written_twice_are_the_same(tmp_path: Path) -> None:
-    sizes = set()
-    for name in ("a", "b"):
-        path = shard_path(tmp_path / name, ALIGNED, 0)
-        path.parent.mkdir()
-        write_shard(path, make_clips(4))
-        sizes.add(path.stat().st_size)
-    assert len(sizes) == 1

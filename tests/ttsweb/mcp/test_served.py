@@ -17,11 +17,12 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp_types import AudioContent, CallToolResult, TextContent
 
-from tests.api.served import CLIP, TRANSCRIPT
 from tests.workers.commands import (
+    CLIP,
     MAKE_KEY,
     PATIENCE_SECONDS,
     PROJECT,
+    TRANSCRIPT,
     check_is_speech,
     environment_for,
     run,

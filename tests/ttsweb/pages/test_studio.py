@@ -97,10 +97,13 @@ def test_it_begins_with_the_voice_of_the_last_job_and_lists_what_runs_first() ->
     make_voice("First", owner=ada)
     last = make_voice("Last", owner=ada)
     running = make_job(owner=ada, voice=last, status="running", text="Goes on.")
-    make_ended_job(ada, voice=last)
+    ended = make_ended_job(ada, voice=last)
 
     page = studio_of(ada)
 
     assert f'value="{last.pk}" data-clip="/api/v1/voices/{last.pk}/audio" selected' in page
     assert page.index("Goes on.") < page.index("tts-ready")
     assert f"/admin/synth/renderjob/{running.pk}/change/" in page
+    assert f'data-listen="/api/v1/jobs/{ended.pk}/audio"' in page
+    assert page.count("Last</span>") == 2, "who speaks"
+    assert f'data-listen="/api/v1/jobs/{running.pk}/audio"' not in page

@@ -28,10 +28,11 @@ from wyoming.tts import (
     SynthesizeVoice,
 )
 
-from tests.api.served import CLIP, TRANSCRIPT
 from tests.workers.commands import (
+    CLIP,
     MAKE_KEY,
     PATIENCE_SECONDS,
+    TRANSCRIPT,
     environment_for,
     free_port,
     run_python,

@@ -27,12 +27,16 @@ from pytest_django import Settings
 
 from tests.workers import commands
 from tests.workers.commands import (
+    CLIP,
+    DEMO,
     MAKE_KEY,
     PATIENCE_SECONDS,
     PROJECT,
+    TRANSCRIPT,
     check_is_speech,
     child_pid,
     children_of,
+    demo_rate,
     environment_for,
     one_object,
     run,
@@ -41,11 +45,8 @@ from tests.workers.commands import (
 )
 from ttsweb.commands.base import CommandError
 from ttsweb.http.listen import ListenError
-from workers.local.demo import clip_source, open_socket
+from workers.local.demo import clip_sources, open_socket
 from workers.management.commands.serve import AUTO, port
-
-CLIP = PROJECT / "synth" / "demo" / "clips" / "ref_m3.wav"
-TRANSCRIPT = "The thing had a strange look in the lamp light."
 
 
 @dataclass
@@ -101,7 +102,7 @@ def test_voice_and_job_by_http_end_in_audio_and_a_stop_leaves_nothing(serving: S
     assert (whole.status_code, part.status_code) == (200, 206)
     assert part.content == whole.content[4:104]
     audio, rate = soundfile.read(io.BytesIO(whole.content))
-    assert rate == 44_100 and len(audio) > rate // 2
+    assert rate == demo_rate() and len(audio) > rate // 2
     assert serving.process.returncode == 0
     assert children_of(serving.process.pid) == []
 
@@ -153,7 +154,8 @@ print(Voice.objects.count(), VoiceVersion.objects.count(), RenderJob.objects.cou
       CodesCounter.objects.get(pk="encoder_run").value)
 """
 CLOSED_STDIN = "import os, sys; os.close(0); os.execv(sys.executable, sys.argv[1:])"
-FIELDS = {"audio_path", "audio_seconds", "wall_seconds", "encoder_runs", "checkpoint", "licence"}
+FIELDS = {"voices", "wall_seconds", "encoder_runs", "checkpoint", "licence"}
+NAMES = ["Clara", "Henry", "Alec"]
 
 
 @pytest.fixture(scope="module")
@@ -185,17 +187,23 @@ def first(
     return ended
 
 
-def test_first_run_prints_one_object_and_makes_speech_and_no_other_file(
+def test_first_run_prints_one_object_and_makes_three_files_and_nothing_else(
     first: subprocess.CompletedProcess[str], environment: dict[str, str]
 ) -> None:
     assert first.returncode == 0, first.stderr
     made = one_object(first.stdout)
     assert set(made) == FIELDS
-    assert (made["encoder_runs"], made["checkpoint"]) == (1, "ttsweb demo")
-    path = Path(made["audio_path"])
-    assert path.parent == Path(environment["TTS_DATA_DIR"]) / "out"
-    check_is_speech(path, seconds=(3.0, 12.0))
-    assert abs(soundfile.info(path).duration - made["audio_seconds"]) < 0.01
+    assert (made["encoder_runs"], made["checkpoint"]) == (3, "ttsweb demo")
+    assert [one["voice"] for one in made["voices"]] == NAMES
+    assert len({one["text"] for one in made["voices"]}) == 3
+    out = Path(environment["TTS_DATA_DIR"]) / "out"
+    assert {Path(one["audio_path"]) for one in made["voices"]} == set(out.iterdir())
+    for one in made["voices"]:
+        check_is_speech(Path(one["audio_path"]), seconds=(1.0, 8.0))
+        info = soundfile.info(one["audio_path"])
+        assert abs(info.duration - one["audio_seconds"]) < 0.01
+        assert info.samplerate == demo_rate()
+        assert 0 < one["wall_seconds"] < made["wall_seconds"]
     assert "user admin, password " in first.stderr
 
 
@@ -222,9 +230,10 @@ def test_second_run_uses_the_first_and_its_curl_line_works(environment: dict[str
 
     assert "the codes of an earlier run are reused" in errors
     # voices, versions, jobs, those that succeeded, takes, encoder runs
-    assert counts == "3 3 2 2 3 3"
+    assert counts == "3 3 6 6 3 3"
     assert "password" not in errors + printed
-    assert "demo.wav" in printed
+    for name in NAMES:
+        assert re.search(rf"^{name} +\S*{name}\.wav +\(\d+\.\d s of audio", printed, re.MULTILINE)
     assert "Model       ttsweb demo, licence Apache-2.0" in printed
     assert "not Fish Audio S2 Pro" in " ".join(printed.split())
     assert ended.json()["status"] == "succeeded"
@@ -274,7 +283,7 @@ def test_only_the_port_that_nobody_chose_may_move_on(taken_port: int, settings: 
 
 @pytest.mark.thorough
 def test_worker_that_cannot_start_ends_the_demo(clean_env: dict[str, str], tmp_path: Path) -> None:
-    broken = shutil.copytree(PROJECT / "synth" / "demo", tmp_path / "checkpoint")
+    broken = shutil.copytree(DEMO, tmp_path / "checkpoint")
     (broken / "codec.pth").unlink()
     ended = run(clean_env | {"TTS_CHECKPOINT": str(broken)}, "demo", "--no-serve", "--json")
     error = one_object(ended.stdout)["error"]
@@ -289,9 +298,15 @@ OWN = {"voice_clip": Path("clip.wav"), "transcript": "Hello.", "consent": "It is
 @pytest.mark.parametrize("left_out", OWN)
 def test_parts_of_an_own_voice_belong_together(left_out: str) -> None:
     with pytest.raises(CommandError, match=f"--{left_out.replace('_', '-')}") as refused:
-        clip_source(Namespace(**OWN | {left_out: ""}))
+        clip_sources(Namespace(**OWN | {left_out: ""}, text=None))
     assert refused.value.returncode == 2
-    assert clip_source(Namespace(**OWN)).voice_name == "demo clip"
+    [own] = clip_sources(Namespace(**OWN, text="Good morning."))
+    assert (own.voice_name, own.text) == ("demo clip", "Good morning.")
+
+
+def test_a_text_is_said_by_each_of_the_three_voices() -> None:
+    sources = clip_sources(Namespace(**dict.fromkeys(OWN), text="Good."))
+    assert [(one.voice_name, one.text) for one in sources] == [(name, "Good.") for name in NAMES]
 
 
 @pytest.mark.redis
@@ -306,4 +321,4 @@ def test_demo_runs_on_services(
     }
     ended = run(environment, "demo", "--no-serve", "--json", "--text", "I saw the lamp.")
     assert ended.returncode == 0, ended.stderr
-    assert one_object(ended.stdout)["encoder_runs"] == 1
+    assert one_object(ended.stdout)["encoder_runs"] == 3

@@ -14,7 +14,7 @@ from pytest_django import Settings
 from synth.models import Segment
 from tests.factories import make_transcript, make_user
 from tests.workers.clips import wav_bytes
-from tests.workers.commands import PROJECT
+from tests.workers.commands import CLIP, TRANSCRIPT
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import submit
 from tests.workers.rendering.plugged import Lenient, Parrot, Sleeper
@@ -33,8 +33,6 @@ from workers.rendering.transcriber import (
 )
 
 pytestmark = pytest.mark.django_db(transaction=True)
-CLIPS = PROJECT / "synth" / "demo" / "clips"
-SAID = "The thing had a strange look in the lamp light."
 
 
 def propose(process: MiniatureProcess, content: bytes, language: str = "en") -> Transcript:
@@ -125,13 +123,13 @@ def test_take_is_heard_where_the_transcriber_knows_its_language(
 def test_pocketsphinx_hears_english_and_the_same_each_time(settings: Settings) -> None:
     pytest.importorskip("pocketsphinx")
     ears: Any = make_transcriber(TRANSCRIBERS["pocketsphinx"])
-    audio, rate = soundfile.read(CLIPS / "ref_f5.wav", dtype="float32")
+    audio, rate = soundfile.read(CLIP, dtype="float32")
 
     heard = ears.transcribe(audio, rate, language="en")
 
-    error = error_rate(SAID, heard, language="en")
+    error = error_rate(TRANSCRIPT, heard, language="en")
     assert error is not None and error <= ears.max_error, heard
-    assert len(set(SAID.lower().strip(".").split()) & set(heard.split())) >= 2, heard
+    assert len(set(TRANSCRIPT.lower().strip(".").split()) & set(heard.split())) >= 2, heard
     assert heard == ears.transcribe(audio, rate, language="en")
     assert ears.transcribe(np.zeros(16_000, dtype=np.float32), 16_000, language="en") == ""
     assert hears(ears, "en-GB") and not hears(ears, "de")

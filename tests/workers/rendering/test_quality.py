@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ import soundfile
 
 from synth.contract import FinishReason, Reference, RenderSpec, Sampling, SegmentAudio
 from synth.engine import Engine, EngineConfig
+from tests.workers.commands import CLIP, DEMO, TRANSCRIPT
 from workers.rendering.quality import (
     USUAL_LETTERS_PER_SECOND,
     Check,
@@ -24,8 +24,6 @@ from workers.rendering.quality import (
     screen,
 )
 
-DEMO = Path(__file__).resolve().parents[3] / "synth" / "demo"
-TRANSCRIPT = "The thing had a strange look in the lamp light."
 SENTENCES = (
     "A storm came over the hill at night.",
     "I looked at the white stone by the door.",
@@ -43,7 +41,7 @@ def spoken() -> Iterator[Spoken]:
     """Sentences as the built-in model speaks them."""
     engine = Engine.load(EngineConfig(checkpoint=DEMO, device="cpu", slots=4, threads=1))
     try:
-        waveform, rate = soundfile.read(DEMO / "clips" / "ref_f2.wav", dtype="float32")
+        waveform, rate = soundfile.read(CLIP, dtype="float32")
         reference = Reference(TRANSCRIPT, engine.encode_reference(waveform, rate))
         asked: list[tuple[RenderSpec, Future[SegmentAudio]]] = []
         for number, text in enumerate(SENTENCES):

@@ -40,7 +40,7 @@ def sing(factors: list[float], pitch: float = 120.0, seconds: float = 0.25) -> W
     length = round(seconds * RATE)
     hz = np.repeat([pitch * factor for factor in factors], length)
     phase = 2 * np.pi * np.cumsum(hz) / RATE
-    colours = np.repeat(np.arange(len(factors)) * 120.0 + 350, length)
+    colours = np.repeat(np.arange(len(factors)) * 260.0 + 300, length)
     wave = sum(
         np.sin(k * phase) / (1 + ((k * hz - colours) / 200) ** 2)
         for k in range(1, 26)
@@ -55,8 +55,11 @@ def test_the_same_melody_is_found_at_another_pace_and_pitch() -> None:
     compared = compare_melodies(sing(RISING, pitch=160, seconds=0.2), sing(RISING))
     assert compared.correlation > 0.95
     assert len(compared.said) == len(compared.wanted) == 1.5 * RATE // HOP + 1
-    middles = [25 * index + 12 for index in range(6)]  # each vowel lies on its own
-    assert compared.said[middles] == pytest.approx([160 * one for one in RISING], rel=0.03)
+    vowels = [compared.said[25 * index + 5 : 25 * index + 20] for index in range(6)]
+    # Each vowel lies on its own; single frames are left out as octave errors.
+    assert [np.nanmedian(vowel) for vowel in vowels] == pytest.approx(
+        [160 * one for one in RISING], rel=0.03
+    )
 
 
 @pytest.mark.parametrize("factors", [FALLING, [1.0] * 6])

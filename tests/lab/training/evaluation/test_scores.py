@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from lab.training.evaluation.report import table
@@ -12,7 +14,10 @@ def test_shares_of_words_count_words_and_their_goal_moves_with_the_teacher() -> 
     scores = Scores()
     scores.add("words_wrong", [3, 1, 2], weight=10)
     scores.add("words_wrong", [0, 1, 0], weight=30)
-    assert scores.figures() == {"words_wrong": Figure(0.075, 0.05, 0.05, 0.2, 0.1, 40)}
+    figure = scores.figures()["words_wrong"]
+    assert figure.reach == pytest.approx(0.2)
+    assert figure.aim == pytest.approx(0.1)
+    assert replace(figure, reach=None, aim=None) == Figure(0.075, 0.05, 0.05, None, None, 40)
 
 
 def test_a_figure_of_the_model_alone_has_no_teacher() -> None:

@@ -12,9 +12,10 @@ import pytest
 from django.core.management import call_command
 
 from tests.workers.commands import (
+    CLIP,
     MAKE_KEY,
     PATIENCE_SECONDS,
-    PROJECT,
+    TRANSCRIPT,
     environment_for,
     run_python,
     serving,
@@ -22,9 +23,6 @@ from tests.workers.commands import (
 from ttsweb import settings
 from ttsweb.client import Client, Clip
 from ttsweb.commands.base import CommandError
-
-CLIP = PROJECT / "synth" / "demo" / "clips" / "ref_m3.wav"
-TRANSCRIPT = "The thing had a strange look in the lamp light."
 
 
 @dataclass(frozen=True)

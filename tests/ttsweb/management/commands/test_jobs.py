@@ -10,9 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import soundfile
 
-from tests.ttsweb.management.commands.conftest import CLIP, TRANSCRIPT, Live
-from tests.workers.commands import check_is_speech, free_port, one_object, run, start
+from tests.ttsweb.management.commands.conftest import Live
+from tests.workers.commands import (
+    CLIP,
+    TRANSCRIPT,
+    check_is_speech,
+    free_port,
+    one_object,
+    run,
+    start,
+)
 
 LONG = "I saw the lamp in the long room. I came back to the long room. " * 600
 
@@ -167,8 +176,11 @@ def test_interrupt_ends_the_command_and_tells_how_to_come_back(live: Live, tmp_p
     assert batch["status"] in ("queued", "running"), "it goes on without the command"
 
 
-def test_voice_is_made_listed_shown_and_deleted(live: Live) -> None:
-    add = ["voices", "add", "Grace", "--clip", CLIP, "--transcript", TRANSCRIPT]
+def test_voice_is_made_listed_shown_and_deleted(live: Live, tmp_path: Path) -> None:
+    samples, rate = soundfile.read(CLIP)
+    short = tmp_path / "short.wav"
+    soundfile.write(short, samples[: round(2.6 * rate)], rate)
+    add = ["voices", "add", "Grace", "--clip", short, "--transcript", TRANSCRIPT]
     made = run(live.environment, *add, "--consent", "Synthetic.", "--json")
     shown = live.done("voices", "show", "grace")
     listed = one_object(live.done("voices", "ls", "--json"))["voices"]

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.ttsweb.management.commands.conftest import CLIP, Live
+from tests.ttsweb.management.commands.conftest import Live
 from tests.workers.commands import (
+    CLIP,
     PATIENCE_SECONDS,
     PROJECT,
     check_is_speech,
