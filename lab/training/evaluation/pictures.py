@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from textwrap import shorten
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,8 @@ from lab.training.evaluation.spectra import HOP, RATE, Floats, log_mel
 _GAP = 6  # pixels between spectrograms
 _ZOOM = 3  # pixels of a mel band
 _DECADES = 3.5  # from white to black
-_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 960, 220, 56, 34, 26  # pixels of one melody
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 960, 220, 56, 28, 34, 26  # pixels of one melody
+_TITLE_LETTERS = 140
 _SAID, _TEACHER = "#d55e00", "#0072b2"
 
 
@@ -50,7 +52,7 @@ def _panel(panel: Panel, top: int) -> str:
     low = max(LOWEST_HZ, float(voiced.min()) * 0.9) if len(voiced) else LOWEST_HZ
     high = min(HIGHEST_HZ, float(voiced.max()) * 1.1) if len(voiced) else HIGHEST_HZ
     inner = _HEIGHT - _TOP - _BOTTOM
-    scale = (_WIDTH - _LEFT - 16) / max(len(wanted) - 1, 1)
+    scale = (_WIDTH - _LEFT - _RIGHT) / max(len(wanted) - 1, 1)
 
     def height(hz: float) -> float:
         return top + _TOP + inner * float(np.log(high / hz) / np.log(high / low))
@@ -63,7 +65,8 @@ def _panel(panel: Panel, top: int) -> str:
             if np.isfinite(hz)
         )
 
-    lines = [_text(_LEFT, top + 14, f"{panel.speaker}: {panel.text}"[:140])]
+    title = shorten(f"{panel.speaker}: {panel.text}", _TITLE_LETTERS, placeholder=" …")
+    lines = [_text(_LEFT, top + 14, title)]
     legend = f"correlation {panel.melodies.correlation:.2f}"
     lines.append(
         f'<text x="{_LEFT}" y="{top + 29}">{legend}, '
@@ -72,7 +75,7 @@ def _panel(panel: Panel, top: int) -> str:
     for hz in range(60, 421, 20):
         if low <= hz <= high:
             y = height(hz)
-            lines.append(f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - 16}" stroke="#ddd"/>')
+            lines.append(f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}" stroke="#ddd"/>')
             lines.append(_text(8, y + 4, f"{hz} Hz"))
     for second in range(int(len(wanted) * HOP / RATE) + 1):
         x = _LEFT + second * RATE / HOP * scale

@@ -66,6 +66,7 @@ def perfect() -> Evaluation:
     return evaluate(say_well, *SUBJECTS)
 
 
+@pytest.mark.thorough
 def test_clean_speech_reaches_everything(perfect: Evaluation) -> None:
     figures = perfect.scores.figures()
     verdicts = {name: one.verdict(name) for name, one in figures.items()}
@@ -78,6 +79,7 @@ def test_clean_speech_reaches_everything(perfect: Evaluation) -> None:
     assert figures["words_wrong"].count == 3 * 9
 
 
+@pytest.mark.thorough
 def test_its_waves_and_melodies_are_there_to_be_drawn(perfect: Evaluation) -> None:
     assert len(perfect.pictures.waves) == len(perfect.pictures.melodies) == 1
     assert perfect.pictures.melodies[0].melodies.correlation > 0.8
@@ -85,6 +87,7 @@ def test_its_waves_and_melodies_are_there_to_be_drawn(perfect: Evaluation) -> No
     assert 100 < slt < 300
 
 
+@pytest.mark.thorough
 def test_another_sentence_in_another_voice_is_found_out() -> None:
     figures = figures_of(say_otherwise, "words", "pitch", "speaker", "ends", "numbers")
     exact = ("speaker_of_20", "long_said_to_the_end", "pitch_within_20")
@@ -132,6 +135,7 @@ def test_a_long_sentence_that_does_not_end_right_does_not_count(
     assert (figures["early"].value, figures["runaway"].value) == (early, runaway)
 
 
+@pytest.mark.thorough
 def test_nothing_said_is_wrong_everywhere() -> None:
     silent: dict[str, Any] = {
         name: figure.verdict(name)
