@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import soundfile
 
 from tests.ttsweb.management.commands.conftest import Live
 from tests.workers.commands import (
@@ -175,8 +176,10 @@ def test_interrupt_ends_the_command_and_tells_how_to_come_back(live: Live, tmp_p
     assert batch["status"] in ("queued", "running"), "it goes on without the command"
 
 
-def test_voice_is_made_listed_shown_and_deleted(live: Live) -> None:
-    add = ["voices", "add", "Grace", "--clip", CLIP, "--transcript", TRANSCRIPT]
+def test_voice_is_made_listed_shown_and_deleted(live: Live, tmp_path: Path) -> None:
+    samples, rate = soundfile.read(CLIP)
+    soundfile.write(tmp_path / "short.wav", samples[: round(2.5 * rate)], rate)
+    add = ["voices", "add", "Grace", "--clip", tmp_path / "short.wav", "--transcript", TRANSCRIPT]
     made = run(live.environment, *add, "--consent", "Synthetic.", "--json")
     shown = live.done("voices", "show", "grace")
     listed = one_object(live.done("voices", "ls", "--json"))["voices"]
