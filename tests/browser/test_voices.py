@@ -130,16 +130,16 @@ def test_names_of_other_services_voices_are_set_by_one_form(
     admin.get(f"{site.url}/admin/voices/voicealias/")
     rows = pages.wait_for(admin, ".tts-table tbody").find_elements(By.TAG_NAME, "tr")
     Select(rows[0].find_element(By.TAG_NAME, "select")).select_by_value(voice)
-    rows[13].find_element(By.CSS_SELECTOR, "[type=text]").send_keys("Storyteller")
+    rows[13].find_element(By.CSS_SELECTOR, "[type=text]").send_keys("Bedtime")
     Select(rows[13].find_element(By.TAG_NAME, "select")).select_by_value(voice)
     admin.find_element(By.CSS_SELECTOR, "#content .tts-button[type=submit]").click()
     pages.wait_words(admin, "body", "The names were saved.")
 
     shown = admin.find_elements(By.CSS_SELECTOR, ".tts-table tbody th")
-    assert [row.text for row in shown[:2]] == ["alloy", "ash"] and shown[13].text == "storyteller"
+    assert [row.text for row in shown[:2]] == ["alloy", "ash"] and shown[13].text == "bedtime"
     pages.assert_fit_for_all(admin, site.url, "voice-names")
     with httpx.Client(base_url=site.url, headers=site.api.headers) as client:
-        for name in ("alloy", "STORYTELLER"):
+        for name in ("alloy", "BEDTIME"):
             said = {"input": ".", "voice": name}
             assert client.post("/v1/audio/speech", json=said).headers["X-TTS-Voice"] == "Named"
 
