@@ -107,17 +107,16 @@ def _manifest_of(read_manifest: Any) -> Any:
 
 def _voice() -> Callable[[bytes], None]:
     from ttsweb.refusals import RefusedError
+    from voices.archives import check_codes, open_archive, read_manifest
     from voices.clip_checks import ClipRejectedError, check_clip
-    from voices.portable.archive import check_codes, open_archive
-    from voices.portable.export import read_manifest
 
     def read(content: bytes) -> None:
         try:
             with open_archive(io.BytesIO(content), max_bytes=50_000_000) as archive:
-                for clip in read_manifest(archive)["clips"]:
-                    check_clip(archive.read(clip["file"], max_bytes=25_000_000))
-                    for codes in clip["codes"]:
-                        check_codes(archive.read(codes["file"], max_bytes=5_000_000))
+                for clip in read_manifest(archive).clips:
+                    check_clip(archive.read(clip.file, max_bytes=25_000_000))
+                    for codes in clip.codes:
+                        check_codes(archive.read(codes.file, max_bytes=5_000_000))
         except (RefusedError, ClipRejectedError):
             pass
 

@@ -43,25 +43,30 @@ def why_no_redis() -> str | None:
 
 
 class RedisServer:
-    """A Redis on a free port that keeps nothing on disk."""
+    """A Redis on a free port that keeps nothing on disk, and lets in who has the password."""
 
-    def __init__(self, folder: Path) -> None:
-        self.port, self._folder = free_port(), folder
+    def __init__(self, folder: Path, *, password: str = "") -> None:
+        self.port, self._folder, self._password = free_port(), folder, password
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
-        return f"redis://{HOST}:{self.port}/0"
+        user = f":{self._password}@" if self._password else ""
+        return f"redis://{user}{HOST}:{self.port}/0"
 
     def start(self) -> None:
         """Start it empty, and return once it answers."""
         program = find_redis()
         assert program is not None, why_no_redis()
-        options = ["--bind", HOST, "--port", str(self.port), "--save", "", "--dir"]
+        options = ["--bind", HOST, "--port", str(self.port), "--save", ""]
+        if self._password:
+            options += ["--requirepass", self._password]
         self._process = subprocess.Popen(
-            [program, *options, self._folder], stdout=subprocess.DEVNULL, start_new_session=True
+            [program, *options, "--dir", self._folder],
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
         )
-        with redis.Redis(port=self.port, retry=Retry(ConstantBackoff(0.02), 750)) as client:
+        with redis.Redis.from_url(self.url, retry=Retry(ConstantBackoff(0.02), 750)) as client:
             client.ping()
 
     def kill(self) -> None:
@@ -70,7 +75,7 @@ class RedisServer:
             self._process.wait()
 
     def flush(self) -> None:
-        with redis.Redis(port=self.port) as client:
+        with redis.Redis.from_url(self.url) as client:
             client.flushall()
 
 

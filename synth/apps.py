@@ -12,13 +12,10 @@ class SynthConfig(AppConfig):
 
     def ready(self) -> None:
         """Connect the listeners of signals, which each stand beside what they do."""
-        from synth import (
-            queue_view,  # noqa: F401
-            telemetry,  # noqa: F401
-        )
-        from synth.accounts import limits  # noqa: F401  # models are loaded only now
+        from synth import webhooks  # noqa: F401  # models are loaded only now
+        from synth.accounts import limits  # noqa: F401
         from synth.api.batches import serializers as of_batches  # noqa: F401
         from synth.api.jobs import serializers as of_jobs  # noqa: F401
         from synth.batches import figures  # noqa: F401
+        from synth.jobs import queue  # noqa: F401
         from synth.transitions import batches, book_batches, jobs  # noqa: F401
-        from synth.webhooks import events  # noqa: F401

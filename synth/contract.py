@@ -137,7 +137,7 @@ class EngineClass:
     model: str  # digest of configuration, weights, tokenizer and the prompt's layout version
     sampler: int  # version of how tokens are drawn
     numbers: str  # of activations and of matrices, such as "float32 int8"
-    backend: str  # what computes frames: "compiled avx2", "PyTorch AVX2 packed", "Triton sm_90"
+    backend: str  # what makes frames: "compiled avx2", "PyTorch AVX2 packed", "Triton sm_90 x132"
     strict: bool
     decoder: str  # digest of the weights that turn codes into samples
     decoder_numbers: str  # float32, tf32 or bfloat16

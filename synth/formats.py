@@ -1,10 +1,13 @@
 """List the formats of audio files: all that depends on a file's format stands in this table.
 
-docs/extending.md says how to add one.
+docs/extending.md says how to add one. Files are named here too, after titles, so that every file
+system and player can hold the names.
 """
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
@@ -174,3 +177,24 @@ def sample_rate_exceptions() -> str:
         for name, one in FORMATS.items()
         if one.sample_rates != SAMPLE_RATES
     )
+
+
+_FORBIDDEN = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f\ud800-\udfff\u200e\u200f\u202a-\u202e]')
+_RESERVED = re.compile(r"(?i)^(con|prn|aux|nul|com\d|lpt\d)(\..*)?$")
+_MAX_NAME_BYTES = 150  # file systems take 255; numbers, endings and temporary names need some
+
+
+def safe_name(text: str, default: str) -> str:
+    """Return a text as one part of a path; `default` where nothing of it can stay."""
+    name = unicodedata.normalize("NFC", text)
+    name = re.sub(r"\s+", " ", _FORBIDDEN.sub(" ", name)).strip(" .")
+    name = name.encode()[:_MAX_NAME_BYTES].decode(errors="ignore").strip(" .")
+    if _RESERVED.match(name):
+        name = f"_{name}"
+    return name or default
+
+
+def numbered_name(index: int, count: int, title: str) -> str:
+    """Return the name of a chapter's file without its ending; names sort in reading order."""
+    width = max(2, len(str(count)))
+    return f"{index + 1:0{width}d} - {safe_name(title, 'Chapter')}"

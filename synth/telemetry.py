@@ -20,7 +20,6 @@ from typing import Any, ClassVar
 
 from django.core.exceptions import MiddlewareNotUsed
 from django.db import transaction
-from django.dispatch import receiver
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils.deprecation import MiddlewareMixin
@@ -73,6 +72,7 @@ def start(service: str) -> bool:
     provider = TracerProvider(resource=Resource.create(named), id_generator=Ids())
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     _Tracing.provider = provider
+    jobs_ended.connect(trace_jobs)
     logger.info("traces are sent to the endpoint of OTEL_EXPORTER_OTLP_ENDPOINT")
     return True
 
@@ -80,6 +80,7 @@ def start(service: str) -> bool:
 def stop() -> None:
     """Send what is left; later spans go nowhere."""
     if _Tracing.provider is not None:
+        jobs_ended.disconnect(trace_jobs)
         _Tracing.provider.shutdown()
         _Tracing.provider = None
 
@@ -136,11 +137,9 @@ _COUNTS = (
 )  # fmt: skip
 
 
-@receiver(jobs_ended)
 def trace_jobs(jobs: Sequence[RenderJob], **_: Any) -> None:
     """Send the spans of jobs once their end has committed."""
-    if _Tracing.provider is not None:
-        transaction.on_commit(partial(_send_jobs, [job.pk for job in jobs]), robust=True)
+    transaction.on_commit(partial(_send_jobs, [job.pk for job in jobs]), robust=True)
 
 
 def _send_jobs(job_ids: Sequence[uuid.UUID]) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from django.urls import path
 
-from synth.api import lexicons, review, webhooks
-from synth.api.accounts import audit_views, key_views, user_views
+from synth.api import keys, lexicons, review, users, webhooks
 from synth.api.batches import views as batches
 from synth.api.books import file_views, plan_views
 from synth.api.books import views as books
-from synth.api.jobs import event_streams, preview_views, segment_views
+from synth.api.jobs import event_streams, segment_views, views
 from synth.api.jobs import views as jobs
 
 _BATCH = "batches/<uuid:batch_id>"
@@ -23,7 +22,7 @@ _ENDPOINT = "webhooks/endpoints/<uuid:endpoint_id>"
 _DELIVERY = "webhooks/deliveries/<uuid:delivery_id>"
 
 _VIEWS = (
-    ("audit", audit_views.AuditView, "audit"),
+    ("audit", keys.AuditView, "audit"),
     ("batches", batches.BatchesView, "batches"),
     (_BATCH, batches.BatchView, "batch"),
     (f"{_BATCH}/items", batches.BatchItemsView, "batch-items"),
@@ -48,13 +47,13 @@ _VIEWS = (
     (_FILE, file_views.BookFileView, "book-file"),
     (f"{_FILE}/content", file_views.BookFileContentView, "book-file-content"),
     (f"{_FILE}/plot", file_views.BookFilePlotView, "book-file-plot"),
-    ("keys", key_views.KeysView, "keys"),
-    ("keys/<uuid:key_id>", key_views.KeyView, "key"),
-    ("groups", user_views.GroupsView, "groups"),
-    ("groups/<int:group_id>", user_views.GroupView, "group"),
-    ("permissions", user_views.PermissionsView, "permissions"),
-    ("users", user_views.UsersView, "users"),
-    ("users/<int:user_id>", user_views.UserView, "user"),
+    ("keys", keys.KeysView, "keys"),
+    ("keys/<uuid:key_id>", keys.KeyView, "key"),
+    ("groups", users.GroupsView, "groups"),
+    ("groups/<int:group_id>", users.GroupView, "group"),
+    ("permissions", users.PermissionsView, "permissions"),
+    ("users", users.UsersView, "users"),
+    ("users/<int:user_id>", users.UserView, "user"),
     ("review", review.ReviewView, "review"),
     ("review/approve", review.ReviewApproveManyView, "review-approve-all"),
     ("review/<int:segment_id>", review.ReviewSegmentView, "review-segment"),
@@ -69,9 +68,9 @@ _VIEWS = (
     (f"{_JOB}/timestamps", segment_views.JobTimestampsView, "job-timestamps"),
     (f"{_JOB}/waveform", segment_views.JobWaveformView, "job-waveform"),
     (f"{_JOB}/events", event_streams.JobEventsView, "job-events"),
-    ("preview", preview_views.PreviewView, "preview"),
+    ("preview", views.PreviewView, "preview"),
     ("lexicons", lexicons.LexiconsView, "lexicons"),
-    ("lexicons/preview", preview_views.LexiconPreviewView, "lexicons-preview"),
+    ("lexicons/preview", views.LexiconPreviewView, "lexicons-preview"),
     (_LEXICON, lexicons.LexiconView, "lexicon"),
     (f"{_LEXICON}/entries", lexicons.EntriesView, "lexicon-entries"),
     (f"{_LEXICON}/entries/<int:entry_id>", lexicons.EntryView, "lexicon-entry"),

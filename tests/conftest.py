@@ -11,6 +11,7 @@ a browser and other services' clients, to `./tts test --all`.
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 import sys
@@ -24,6 +25,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 import redis
+from celery.app import app_or_default
 from django.core.management.color import no_style
 from django.db import connections
 from django.test import TransactionTestCase
@@ -63,6 +65,21 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header() -> str:
     """Name the seed of generated requests, so that a run can be repeated."""
     return f"generated requests: TTS_TEST_SEED={os.environ['TTS_TEST_SEED']}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Let Python's collector of cycles pass over what is loaded before the first test.
+
+    Libraries and thousands of tests are a million objects; none goes away, and each full search
+    for cycles, also those that our code asks for, would look at all of them again.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)
@@ -209,6 +226,7 @@ def clean_env(tmp_path: Path) -> dict[str, str]:
         "DJANGO_SETTINGS_MODULE": "ttsweb.settings",
         "PYTHONPATH": str(PROJECT),
         "OMP_NUM_THREADS": "1",
+        "PYTHONFAULTHANDLER": "1",  # a crash says where it was
         "TTS_DATA_DIR": str(tmp_path / "data"),
         "TTS_ENV_FILE": os.devnull,
     }
@@ -264,8 +282,9 @@ def use_broker(tmp_path: Path, settings: Settings) -> Iterator[Callable[[str | N
 
     It returns the folder of the messages.
     """
-    from workers.celery import app, make_app  # which looks at Django's settings
+    from ttsweb.work import make_app  # which looks at Django's settings
 
+    app = app_or_default()
     made = []
 
     def use(redis_url: str | None = None) -> Path:

@@ -128,6 +128,22 @@ def test_arguments_of_commands_of_libraries_load_no_app(command: Run, name: str)
     assert loaded.isdisjoint({"rest_framework", "synth", "torch", "voices", "workers"})
 
 
+def test_program_is_called_as_it_was_typed(clean_env: dict[str, str]) -> None:
+    command = [sys.executable, "manage.py"]
+    environment = clean_env | {"TTSWEB_PROGRAM": "./tts"}
+    for arguments, said in (
+        (["render", "--nonsense"], "usage: ./tts render "),
+        (["rendr"], "Type './tts help' for usage."),
+        (["migrate", "--nonsense"], "usage: tts migrate "),  # Django's own keep the last part
+    ):
+        ended = subprocess.run(
+            [*command, *arguments],
+            env=environment, cwd=PROJECT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert ended.returncode != 0
+        assert said in ended.stderr
+
+
 def test_list_of_commands_is_that_of_django() -> None:
     theirs = {name: app.removeprefix("django.").rpartition(".")[-1] for name, app in
               get_commands().items()}  # fmt: skip

@@ -43,18 +43,22 @@ def closed(required: str = "", **properties: dict[str, Any]) -> dict[str, Any]:
 
 # The part of the Compose format that the file uses; anything else is most likely a slip.
 DURATION = {"type": "string", "pattern": "^[0-9]+(s|m)$"}
+IMAGE = "[a-z0-9.:-]+@sha256:[0-9a-f]{64}"  # by its tag, for people, and by its bytes
 TEXTS = {"type": "array", "items": {"type": "string"}}
 SERVICE = closed(
     "image restart healthcheck read_only cap_drop security_opt tmpfs",
     image={
         "type": "string",
-        "pattern": r"^([a-z-]+:[0-9a-z.-]+|\$\{[A-Z]+_IMAGE:-[a-z0-9.:-]+\})$",
+        "pattern": rf"^([a-z-]+:[0-9a-z.-]+|\$\{{[A-Z]+_IMAGE:-{IMAGE}\}})$",
     },
     build=closed(
         "context target args",
         context={"const": "."},
         target={"enum": ["web", "worker"]},
-        args=closed("BASE_IMAGE", BASE_IMAGE={"pattern": r"^\$\{BASE_IMAGE:-[a-z0-9.:-]+\}$"}),
+        args=closed(
+            "BASE_IMAGE",
+            BASE_IMAGE={"pattern": rf"^\$\{{BASE_IMAGE:-{IMAGE}\}}$"},
+        ),
     ),
     read_only={"const": True},
     cap_drop={"const": ["ALL"]},
@@ -169,7 +173,7 @@ def test_services_have_no_rights_and_write_to_their_volumes_alone() -> None:
         assert image_environment()[name].startswith("/data")
 
 
-def test_images_can_be_named_by_their_digests() -> None:
+def test_images_are_named_by_digests_and_can_be_by_others() -> None:
     digest = "@sha256:" + "0" * 64
     names = ("BASE_IMAGE", "POSTGRES_IMAGE", "REDIS_IMAGE")
     rendered = render_compose({name: f"{name.lower()}:1{digest}" for name in names})
@@ -179,7 +183,10 @@ def test_images_can_be_named_by_their_digests() -> None:
         assert rendered[name]["build"]["args"] == {"BASE_IMAGE": f"base_image:1{digest}"}
     usual = re.search(r"^ARG BASE_IMAGE=(\S+)\nFROM \$\{BASE_IMAGE\} AS base", DOCKERFILE, re.M)
     assert usual is not None
-    assert render_compose({})["web"]["build"]["args"]["BASE_IMAGE"] == usual[1]
+    rendered = render_compose({})
+    assert rendered["web"]["build"]["args"]["BASE_IMAGE"] == usual[1]
+    for image in (usual[1], rendered["postgres"]["image"], rendered["redis"]["image"]):
+        assert re.fullmatch(IMAGE, image)
 
 
 @pytest.mark.redis
@@ -230,6 +237,15 @@ def test_folder_of_weights_is_a_volume_or_the_folder_that_the_env_file_names(
     volumes = [one for name in COMMANDS for one in rendered[name]["volumes"]]
     found = [one for one in volumes if one.endswith(":/data/models")]
     assert found == [f"{folder}:/data/models"] * 3
+
+
+def test_images_take_each_package_by_its_digest() -> None:
+    commands = re.findall(r"pip install (.*?)(?= &&|\n)", DOCKERFILE)
+
+    by_digest = "-c constraints.txt -c constraints.hashes.txt -r /tmp/list"
+    assert commands == ["-r /tmp/pip", by_digest, by_digest]
+    assert "constraints.hashes.txt > /tmp/pip" in STAGES["base"]
+    assert "COPY pyproject.toml constraints.txt constraints.hashes.txt ./" in STAGES["base"]
 
 
 def test_images_run_as_no_root_and_the_workers_alone_has_torch_and_a_compiler() -> None:

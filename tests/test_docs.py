@@ -16,7 +16,7 @@ from tests.browser.test_pages import PAGES
 from tests.sources import PROJECT
 from ttsweb.client import Client
 from ttsweb.configuration.env import SETTINGS
-from ttsweb.configuration.tables import TABLES, env_example, put_table
+from workers.management.commands.docs import TABLES, env_example, put_table
 
 GUIDES = sorted((PROJECT / "docs").glob("*.md"))
 DOCUMENTS = [PROJECT / "README.md", *GUIDES]

@@ -28,7 +28,7 @@ from django.conf import settings
 from synth.jobs.submit import Order, Sender, submit_job
 from ttsweb.commands.terminal import Progress
 from workers.local.local_worker import LocalWorker
-from workers.local.speak import find_speaker
+from workers.local.local_worker import find_speaker
 from workers.local.local_worker import save_audio, wait_encoded, wait_ended
 voice, version = find_speaker("Ada")
 worker, progress = LocalWorker(log_path=Path(settings.DATA_DIR, "worker.log")), Progress(sys.stderr)
@@ -45,8 +45,8 @@ COUNT = """
 import django; django.setup()
 import json, time
 from celery import current_app
-import workers.tasks
-from synth.models.webhooks import WordCount
+import workers.process.claiming
+from synth.models.accounts import WordCount
 from workers.process import pump
 from workers.process.claiming import take_work
 from workers.process.worker_process import WorkerProcess

@@ -91,7 +91,7 @@ def checkout(tmp_path: Path) -> Checkout:
     bin_folder.mkdir()
     for name in ("tts", "pyproject.toml", "constraints.txt", "constraints.hashes.txt"):
         shutil.copy(PROJECT / name, root / name)
-    for script in ("install_lock.py", "install_list.py", "torch_install.py"):
+    for script in ("steps.py", "torch_install.py"):
         shutil.copy(PROJECT / "ttsweb/install" / script, root / "ttsweb/install" / script)
     (root / "manage.py").write_text(
         "import sys\nprint(sys.argv[1:])\nsys.exit(len(sys.argv) % 7)\n"

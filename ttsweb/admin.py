@@ -18,11 +18,11 @@ from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
-from synth.accounts.keys import ScopeError, check_scopes, create_key, revoke_key
+from synth.accounts.access import ScopeError, check_scopes, create_key, revoke_key
 from synth.accounts.sign_in import reset_second_factor
 from synth.models import ApiKey, AuditEntry, default_scopes
-from ttsweb.counted import counted
 from ttsweb.pages.admin_base import NounAdmin, column, row_action
+from ttsweb.refusals import counted
 from ttsweb.rights import LIMITS
 
 _LINK = " relationship"  # Django's word for such a row: "user-group relationship"
@@ -189,7 +189,17 @@ class AuditEntryAdmin(NounAdmin):
     shown_ids = column(
         "ids", lambda row: ", ".join(f"{name} {one}" for name, one in row.ids.items()) or "-"
     )
-    result = column("status", lambda row: row.status, "status")
+    result = column("status", lambda row: result_of(row), "status")
+
+
+_TRIES = {"sign-in": "password", "sign-in-code": "code"}  # what is asked for, by the route
+
+
+def result_of(entry: AuditEntry) -> str:
+    """Return the status of an entry and, of a try to sign in, what it means."""
+    asked = _TRIES.get(entry.route)
+    words = {200: "refused", 302: f"{asked} right", 429: "locked out"}
+    return f"{entry.status} {words.get(entry.status, '') if asked else ''}".strip()
 
 
 def _without_links(listed: list[Any]) -> list[Any]:

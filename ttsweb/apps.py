@@ -6,6 +6,10 @@ from typing import Any
 
 from django.apps import AppConfig, apps
 from django.conf import settings
+from django.contrib import admin
+from django.contrib.admin.apps import SimpleAdminConfig
+from django.contrib.admin.checks import check_admin_app, check_dependencies
+from django.core import checks
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
@@ -31,6 +35,21 @@ class TtswebConfig(AppConfig):
         keep_files_private()
         connection_created.connect(_set_patience)
         mend_modes(settings.DATA_DIR, settings.STORAGE_DIR)
-        from workers import celery  # noqa: F401
+        from ttsweb.work import make_app  # models are loaded only now
+
+        make_app().set_default()
 
         apps.get_app_config("auth").verbose_name = "Access"  # as the sidebar calls it
+
+
+class AdminConfig(SimpleAdminConfig):
+    """Load the admin's pages with the URLs, not with Django: a worker has no use for them."""
+
+    def ready(self) -> None:
+        checks.register(check_dependencies, checks.Tags.admin)
+        checks.register(_check_admin, checks.Tags.admin)
+
+
+def _check_admin(app_configs: Any, **given: Any) -> list[checks.CheckMessage]:
+    admin.autodiscover()
+    return check_admin_app(app_configs, **given)

@@ -13,14 +13,13 @@ django.setup()  # what follows imports models
 # ruff: noqa: E402
 from synth.api.jobs.event_streams import EventStreams
 from synth.api.jobs.wait import JobWait
-from synth.dialects.sockets.sessions import SpeechSockets
+from synth.dialects.socket_sessions import SpeechSockets
 from synth.dialects.speech_wait import SpeechWait
 from synth.live.streams import LivePlayer, LiveStreams
 from synth.live.watcher import LiveWatcher
 from synth.telemetry import start as start_telemetry
 from ttsweb.http.body_limit import BodyLimit, get_asgi_application
-from ttsweb.http.cors import CorsHeaders
-from ttsweb.http.headers import StrictTransport
+from ttsweb.http.headers import CorsHeaders, StrictTransport
 
 # Of one web process. A request that is held costs about 30 kB there; one more is answered at once.
 MAX_WAITERS = 200

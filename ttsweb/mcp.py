@@ -350,12 +350,13 @@ def make_server(client: Client, folder: Path) -> MCPServer:
     return server
 
 
-def run(command: BaseCommand, options: dict[str, Any], *, api_key: str = "") -> None:
+def run(command: BaseCommand, options: dict[str, Any]) -> None:
     """Return when the agent has gone, or a signal ended it.
 
     Args:
-        api_key: of this machine's server; empty is that of the settings.
+        options: `out`, and `api_key` of this machine's server in place of that of the settings.
     """
+    api_key: str = options.get("api_key", "")
     with reporting_remote_errors(command.stdout, as_json=False), suppress(KeyboardInterrupt):
         client = Client(server_url(), api_key, retries=RETRIES) if api_key else open_client()
         with client, signals_interrupt():

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ttsweb.refusals import counted
+
 PRIVATE_UMASK = 0o077
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
 # What the service makes in the data folder; anything else there was put there by somebody.
@@ -53,7 +55,8 @@ def mend_modes(data_dir: Path, storage_dir: Path | None) -> int:
     if not _is_shared(data_dir):
         changed += _take_rights(data_dir)
     if changed:
-        logger.info("data folder: removed other users' access to %d paths", changed)
+        what = counted(changed, "file or folder", "files and folders")
+        logger.info("data folder: removed other users' access to %s", what)
     return changed
 
 

@@ -1,4 +1,7 @@
-"""The base of errors that say why something is refused; HTTP, admin and commands each show them."""
+"""What sentences to people have in common: errors that say why something is refused, and counts.
+
+HTTP, admin and commands each show them.
+"""
 
 from __future__ import annotations
 
@@ -44,3 +47,8 @@ class RefusedError(Exception):
 
 class SubmitRejectedError(RefusedError):
     """A request to speak is not taken: its text, a voice or an option."""
+
+
+def counted(number: int, noun: str, several: str = "") -> str:
+    """Return "1 clip" or "3 clips"; `several` is the plural where it is not the noun with an s."""
+    return f"{number} {noun if number == 1 else several or f'{noun}s'}"

@@ -6,7 +6,7 @@ SCOPES = {
     VOICES: "create, change and delete voices",
     JOBS: "create, cancel, retry and delete jobs",
     ADMIN: "see the jobs of all users, if the user is a superuser",
-    WORKER: "work for this site over HTTPS and nothing else, if the user is staff",
+    WORKER: "run a worker over HTTPS and do nothing else, if the user is staff",
 }
 DEFAULT_SCOPES = (READ, VOICES, JOBS)
 LIMITS = {

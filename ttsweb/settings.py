@@ -217,12 +217,13 @@ DEVICE = env_str(
 DTYPE = env_str(
     "TTS_DTYPE",
     default="auto",
-    choices=("auto", "float32", "bfloat16", "float16", "int8", "int8-slow"),
+    choices=("auto", "float32", "bfloat16", "float16", "int8", "int8-slow", "fp8"),
     help="Number format of the transformers; `auto` is bfloat16 if the device multiplies it, and "
     "`int8` on a GPU too small for it. `int8` takes half the memory and is less exact; on a "
     "CPU it is faster, on a large GPU slower where many streams run. `int8-slow` (GPU) leaves the "
-    "smaller transformer, which reads its weights ten times a frame, in 16 bits. `float16` is for "
-    "GPUs without bfloat16.",
+    "smaller transformer, which reads its weights ten times a frame, in 16 bits. `fp8` (GPU of "
+    "compute capability 8.9 or more) is for many streams at once and less exact than `int8`. "
+    "`float16` is for GPUs without bfloat16.",
 )
 ENGINE_SLOTS = env_int(
     "TTS_ENGINE_SLOTS",

@@ -9,18 +9,23 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
+import logging
 import os
 import random
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from django.core.files.base import File
 from django.core.files.storage import FileSystemStorage, default_storage
+from django.db import transaction
 
 from ttsweb.private_files import FILE_MODE, FOLDER_MODE
+
+logger = logging.getLogger(__name__)
 
 TEMPORARY_SUFFIX = ".part"  # the sweep removes what a killed process left under this suffix
 
@@ -136,6 +141,20 @@ def fetch_object(key: str) -> io.BytesIO:
     """
     with default_storage.open(key) as file:
         return io.BytesIO(file.read())
+
+
+def delete_objects_on_commit(keys: Iterable[str]) -> None:
+    """Remove objects once the rows that named them are gone for good."""
+    transaction.on_commit(partial(delete_objects, list(keys)))
+
+
+def delete_objects(keys: Iterable[str]) -> None:
+    """Remove objects; one that cannot be removed is logged and left."""
+    for key in keys:
+        try:
+            default_storage.delete(key)
+        except OSError as error:
+            logger.warning("cannot remove object: key=%s error=%s", key, error)
 
 
 @dataclass(frozen=True, slots=True)

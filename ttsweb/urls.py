@@ -8,12 +8,13 @@ from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView
 
 from ttsweb.install.extras import has_extra
-from ttsweb.pages.about import DocsView, about_page, licence_page
+from ttsweb.pages.front import DocsView, about_page, front_page, licence_page, studio_page
 from ttsweb.pages.health import healthz, readyz
 from ttsweb.pages.metrics import MetricsView
 from ttsweb.pages.overview import OverviewView, StatsView
 from ttsweb.pages.sign_in import AccountView, CodeView, SignInView
-from ttsweb.pages.studio import front_page, studio_page
+
+admin.autodiscover()  # `admin.site.urls` are those of what is registered
 
 # Without its packages `./tts serve` says how to get them, and does not come to a request.
 _HAS_OIDC = settings.OIDC is not None and has_extra("oidc")
@@ -32,7 +33,7 @@ urlpatterns = [
     path("admin/login/code", CodeView.as_view(), name="sign-in-code"),
     *_OIDC,
     path("admin/", admin.site.urls),
-    path("api/v1/", include("voices.urls")),
+    path("api/v1/", include("voices.api")),
     path("api/v1/", include("synth.urls")),
     path("api/internal/v1/worker/", include("workers.remote.urls")),
     path("api/v1/stats", StatsView.as_view(), name="stats"),
@@ -42,7 +43,7 @@ urlpatterns = [
     path("", include("synth.dialects.urls")),
 ]
 
-handler400 = "ttsweb.http.error_pages.bad_request"
-handler403 = "ttsweb.http.error_pages.permission_denied"
-handler404 = "ttsweb.http.error_pages.not_found"
-handler500 = "ttsweb.http.error_pages.server_error"
+handler400 = "ttsweb.pages.middleware.bad_request"
+handler403 = "ttsweb.pages.middleware.permission_denied"
+handler404 = "ttsweb.pages.middleware.not_found"
+handler500 = "ttsweb.pages.middleware.server_error"

@@ -1,21 +1,29 @@
 """The kinds of work, each named here alone, and the messages that wake workers for them.
 
 A message says that rows of a kind wait, not which: a lost or failed one costs a moment, never a
-row. What a worker does with a kind stands in `workers/kinds.py`.
+row. Without Redis messages are files, whose readers never see one that is half written. What a
+worker does with a kind stands in `workers/kinds.py`.
 """
 
 from __future__ import annotations
 
 import enum
 import logging
+import time
+import uuid
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from celery import current_app
+from celery import Celery, current_app
 from django.apps import apps
+from django.conf import settings
 from django.db import transaction
-from kombu.exceptions import OperationalError
+from kombu import Queue
+from kombu.exceptions import ChannelError, OperationalError
+from kombu.transport import filesystem
+from kombu.utils.json import dumps
 
 from ttsweb import leases
 from ttsweb.leases import LeasedModel
@@ -107,3 +115,64 @@ def _send(task: str, queue: str, *arguments: str) -> bool:
         logger.warning("message not sent: task=%s error=%s", task, type(error).__name__)
         return False
     return True
+
+
+def make_app() -> Celery:
+    """Return the configured app; the file transport's folders are made, for this user alone."""
+    options = settings.CELERY["broker_transport_options"]
+    for name in ("data_folder_in", "control_folder"):
+        if name in options:
+            Path(options[name]).mkdir(parents=True, exist_ok=True, mode=0o700)
+    celery_app = Celery("ttsweb")
+    celery_app.conf.update(settings.CELERY)
+    celery_app.conf.update(
+        result_backend=None,
+        task_ignore_result=True,
+        task_serializer="json",
+        accept_content=["json"],
+        result_accept_content=["json"],
+        task_acks_late=False,  # the lease owns the work, not the acknowledgement
+        task_reject_on_worker_lost=False,
+        worker_prefetch_multiplier=1,
+        # Off, together with gossip and mingle, a busy worker never came back after a Redis restart.
+        worker_enable_remote_control=True,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        worker_send_task_events=False,
+        worker_hijack_root_logger=False,
+        worker_soft_shutdown_timeout=0,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        task_publish_retry_policy={
+            "max_retries": 1,
+            "interval_start": 0,
+            "interval_step": 0.1,
+            "interval_max": 0.1,
+        },
+        task_create_missing_queues=False,
+        task_queues=[Queue(name) for name in ROLES["all"]],
+        task_default_queue=CPU,
+        imports=("workers.process.claiming",),
+    )
+    return celery_app
+
+
+class Channel(filesystem.Channel):
+    """Kombu's queue of messages as files, each of which gets its own name when it is complete.
+
+    Kombu opens the file under its name, locks it and writes: a reader that looks in between finds
+    it empty, and its worker then loses the connection.
+    """
+
+    def _put(self, queue: str, message: Any, **_: Any) -> None:  # type: ignore[override]
+        name = f"{round(time.monotonic() * 1000)}_{uuid.uuid4()}.{queue}.msg"
+        path = Path(self.data_folder_out, name)
+        partial = path.with_name(f"{name}.partial")  # no queue has messages of this name
+        try:
+            partial.write_bytes(dumps(message).encode())
+            partial.replace(path)
+        except OSError as error:
+            raise ChannelError(f"Cannot add file {str(path)!r} to directory") from error
+
+
+class Transport(filesystem.Transport):
+    Channel = Channel

@@ -13,7 +13,7 @@ class VoicesConfig(AppConfig):
         """Have every deletion of a user, wherever it happens, let go of the voices first."""
         from django.contrib.auth import get_user_model  # models are loaded only now
 
-        from voices.removal import delete_voices_of
+        from voices.objects import delete_voices_of
 
         sender = get_user_model()
         pre_delete.connect(delete_voices_of, sender=sender, dispatch_uid="voices of a user")

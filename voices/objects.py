@@ -1,24 +1,42 @@
-"""Own the bytes behind voices: store an upload once, let bytes go when no row refers to them."""
+"""Own the bytes behind voices: store an upload once, let go of voices and of what nothing needs.
+
+Rows go first, in a transaction; their objects go after it has committed.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
-import logging
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from django.conf import settings
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from django.db import IntegrityError, transaction
-from django.db.models import ProtectedError
+from django.db.models import ProtectedError, QuerySet
+from django.utils import timezone
 
-from voices.models import CacheEviction, ClipCodes, StoredClip
-from voices.signals import answers_to, uses_asked
+from ttsweb.leases import database_now
+from ttsweb.storage import delete_objects, delete_objects_on_commit
+from voices.models import (
+    CacheEviction,
+    ClipCodes,
+    ReferenceClip,
+    StoredClip,
+    Transcript,
+    Voice,
+    VoiceAlias,
+    VoiceVersion,
+)
+from voices.signals import answers_to, uses_asked, voice_silenced
+from voices.transitions import stop_encoding
 
-logger = logging.getLogger(__name__)
+KEPT = dt.timedelta(hours=1)  # for which a proposal, or what became of it, can be read
+ROWS_AT_ONCE = 500
 
 
 def tenant_of(owner_id: int | None) -> str:
@@ -96,15 +114,61 @@ def _let_go(clip: StoredClip) -> None:
         StoredClip.objects.filter(pk=clip.pk).update(original_key="", used_key="")
 
 
-def delete_objects_on_commit(keys: Iterable[str]) -> None:
-    """Remove objects once the rows that named them are gone for good."""
-    transaction.on_commit(partial(delete_objects, list(keys)))
+def delete_voice(voice: Voice) -> bool:
+    """Hide a voice at once, stop the work that needs it, and let its bytes go.
+
+    Nothing is begun with it once this has committed, and a worker that speaks with it stops within
+    a moment. Returns False when the voice was deleted already.
+    """
+    with transaction.atomic():
+        deleted = Voice.objects.filter(pk=voice.pk, deleted_at__isnull=True).update(
+            deleted_at=timezone.now()
+        )
+        if not deleted:
+            return False
+        versions = VoiceVersion.objects.filter(voice=voice)
+        voice_silenced.send(Voice, voice=voice)
+        stop_encoding(versions)
+        evict_voice(voice)
+        drop_references(versions)
+        VoiceAlias.objects.filter(voice=voice).delete()
+    return True
 
 
-def delete_objects(keys: Iterable[str]) -> None:
-    """Remove objects; one that cannot be removed is logged and left."""
-    for key in keys:
-        try:
-            default_storage.delete(key)
-        except OSError as error:
-            logger.warning("cannot remove object: key=%s error=%s", key, error)
+def evict_voice(voice: Voice) -> None:
+    """Have every worker drop the codes of all clips of a voice from memory."""
+    clips = ReferenceClip.objects.filter(version__voice=voice)
+    CacheEviction.objects.bulk_create(
+        CacheEviction(clip_fingerprint=fingerprint)
+        for fingerprint in clips.values_list("stored__fingerprint", flat=True).distinct()
+    )
+
+
+def drop_references(versions: QuerySet[VoiceVersion]) -> None:
+    """Delete the versions' clip rows; bytes that nothing else uses go after the commit."""
+    clips = ReferenceClip.objects.filter(version__in=versions)
+    stored = list(clips.values_list("stored_id", flat=True))
+    clips.delete()
+    if stored:
+        transaction.on_commit(partial(collect_clips, stored))
+
+
+def delete_voices_of(instance: Any, **kwargs: Any) -> None:
+    """Delete the voices of a user who is being deleted, inside the transaction that does it.
+
+    Those that were shared go too: who agreed to them is gone, and a voice without an owner is
+    one that the installation itself answers for.
+    """
+    for voice in Voice.objects.filter(owner_id=instance.pk, deleted_at__isnull=True):
+        delete_voice(voice)
+
+
+def forget_transcripts() -> int:
+    """Delete the rows of an hour ago, in whatever state, with their clips; return how many."""
+    old = Transcript.objects.filter(created_at__lt=database_now() - KEPT).order_by()
+    found = dict(old.values_list("pk", "original_key")[:ROWS_AT_ONCE])
+    if found:
+        with transaction.atomic():
+            Transcript.objects.filter(pk__in=list(found)).delete()
+            delete_objects_on_commit([key for key in found.values() if key])
+    return len(found)

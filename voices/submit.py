@@ -1,4 +1,7 @@
-"""Save voices: what makes a new version, and that its encoding is enqueued on commit."""
+"""Save what people send: voices, what makes a new version of one, and clips to be transcribed.
+
+That their work is enqueued comes with the commit.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,18 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.core.files.base import ContentFile
+from django.core.files.storage import default_storage
 from django.db import IntegrityError, transaction
 from django.db.models import Max, Model
 from django.utils import timezone
 
-from ttsweb.refusals import RefusedError
+from ttsweb.refusals import POLL_SECONDS, RefusedError
+from ttsweb.storage import delete_objects
 from ttsweb.work import Kind, enqueue
 from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
-from voices.models import StoredClip, Voice, VoiceVersion
-from voices.objects import collect_clips, store_clip, tenant_of
-from voices.removal import evict_voice
+from voices.models import StoredClip, Transcript, Voice, VoiceVersion
+from voices.objects import collect_clips, evict_voice, store_clip, tenant_of
 from voices.signals import clips_stored, voice_silenced
 
 _NAME_CONSTRAINT = "voice_name_unique"
@@ -279,3 +284,51 @@ def _save(voice: Voice, *, update_fields: Sequence[str] | None = None) -> None:
 
 def _contents(clips: Sequence[NewClip]) -> list[tuple[str, str]]:
     return [(clip.fingerprint, clip.transcript) for clip in clips]
+
+
+MOST_WAITING = 16  # clips of one user that wait for a transcriber
+
+
+class TranscriptRefusedError(RefusedError):
+    """No transcript can be proposed: code and sentence say why."""
+
+
+def request_transcript(
+    content: bytes, *, owner: AbstractBaseUser, language: str = ""
+) -> Transcript:
+    """Store a clip and have its words proposed, once the transaction has committed.
+
+    Args:
+        language: a tag of what is spoken; empty where nobody says.
+
+    Raises:
+        TranscriptRefusedError: transcriber_missing, too_many_transcripts.
+        ClipRejectedError: the clip is not taken.
+        OSError: the storage cannot be written; nothing is kept.
+    """
+    if not settings.TRANSCRIBER:
+        raise TranscriptRefusedError(
+            "transcriber_missing",
+            "No transcriber is set up here that could propose a transcript, so send the words "
+            "that are spoken in the clip. An operator sets one up by TTS_TRANSCRIBER.",
+        )
+    container = check_clip(content)
+    waiting = Transcript.objects.filter(owner_id=owner.pk, finished_at__isnull=True)
+    if waiting.count() >= MOST_WAITING:
+        raise TranscriptRefusedError(
+            "too_many_transcripts",
+            f"{MOST_WAITING} clips of yours wait for a transcriber; send this one later.",
+            retry_after=POLL_SECONDS,
+        )
+    name = f"transcripts/{uuid.uuid4()}/{uuid.uuid4().hex}.{container}"
+    key = default_storage.save(name, ContentFile(content))
+    try:
+        with transaction.atomic():
+            row = Transcript.objects.create(
+                owner_id=owner.pk, language=language, original_key=key, container=container
+            )
+            enqueue(Kind.TRANSCRIPT, [row.pk])
+    except BaseException:
+        delete_objects([key])
+        raise
+    return row

@@ -15,6 +15,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from ttsweb import leases
 from ttsweb.leases import Claim
+from ttsweb.storage import delete_objects_on_commit
 from ttsweb.work import Kind, enqueue
 from voices.models import (
     ClipCodes,
@@ -24,7 +25,6 @@ from voices.models import (
     Transcript,
     VoiceVersion,
 )
-from voices.objects import delete_objects_on_commit
 from voices.signals import answers_to, uses_asked, version_ended
 
 Status = VoiceVersion.Status
@@ -35,18 +35,19 @@ def claimable_versions() -> QuerySet[VoiceVersion]:
     return leases.claimable(VoiceVersion).order_by("created_at")
 
 
-def finish_version(
-    claim: Claim, *, codec_fingerprint: str, frames: int, warnings: list[dict[str, str]]
-) -> bool:
-    """Move ENCODING -> READY; False when the claim is no longer ours."""
+def finish_version(claim: Claim, *, codec_fingerprint: str, **summed: Any) -> bool:
+    """Move ENCODING -> READY; False when the claim is no longer ours.
+
+    Args:
+        summed: what `summed_up` returns of its clips.
+    """
     end = partial(
         leases.end,
         VoiceVersion,
         claim,
         Status.READY,
         codec_fingerprint=codec_fingerprint,
-        frames=frames,
-        warnings=warnings,
+        **summed,
         error_code="",
         error_message="",
         encoded_at=leases.database_now(),
@@ -88,25 +89,33 @@ def ready_version(version: VoiceVersion, codec_fingerprint: str) -> bool:
 
     Call inside the transaction that made the version, whose clips are locked.
     """
-    clips = list(ReferenceClip.objects.filter(version=version).select_related("stored"))
-    rows = ClipCodes.objects.filter(
-        clip__in={clip.stored_id for clip in clips},
-        codec_fingerprint=codec_fingerprint,
-        encoded_at__isnull=False,
-    )
-    frames = dict(rows.values_list("clip_id", "frames"))
-    if not clips or any(clip.stored_id not in frames for clip in clips):
+    clips = ReferenceClip.objects.filter(version=version).select_related("stored")
+    found = summed_up([clip.stored for clip in clips], codec_fingerprint)
+    if found is None:
         return False
     moved = VoiceVersion.objects.filter(pk=version.pk, status=Status.PENDING).update(
         status=Status.READY,
         codec_fingerprint=codec_fingerprint,
-        frames=sum(frames[clip.stored_id] for clip in clips),
-        warnings=[one for clip in clips for one in clip.stored.measures.get("warnings", [])],
         encoded_at=leases.database_now(),
+        **found,
     )
     if moved:
         version_ended.send(VoiceVersion, version_id=version.pk)
     return bool(moved)
+
+
+def summed_up(clips: Sequence[StoredClip], codec_fingerprint: str) -> dict[str, Any] | None:
+    """Return the frames and warnings of a version of these clips; None where one has no codes."""
+    rows = ClipCodes.objects.filter(
+        clip__in=clips, codec_fingerprint=codec_fingerprint, encoded_at__isnull=False
+    )
+    frames = dict(rows.values_list("clip_id", "frames"))
+    if not clips or any(clip.pk not in frames for clip in clips):
+        return None
+    return {
+        "frames": sum(frames[clip.pk] for clip in clips),
+        "warnings": [one for clip in clips for one in clip.measures.get("warnings", [])],
+    }
 
 
 def request_encoding(version: VoiceVersion) -> bool:

@@ -28,21 +28,22 @@ from synth.transitions.batches import WITH_AUDIO, remake_items
 from synth.transitions.files import finish_exports
 from synth.transitions.jobs import UNFINISHED
 from synth.transitions.segments import reopen_segments
-from ttsweb.storage import TEMPORARY_SUFFIX, MadeFile
+from ttsweb.storage import TEMPORARY_SUFFIX, MadeFile, delete_objects
 from ttsweb.work import Kind, enqueue
 from ttsweb.zips import fixed_entry
-from voices.objects import delete_objects
-from workers import errors
-from workers.audio.joined_takes import (
+from workers import kinds
+from workers.audio.mastering import (
+    AudioOptions,
+    ExportUnwantedError,
     JoinedTakes,
     MixedRatesError,
     TakeMissingError,
     TakesChangedError,
+    make_file,
 )
-from workers.audio.mastering import AudioOptions, ExportUnwantedError, make_file
 from workers.book_files.book_audio import BookFileError
-from workers.books.files import is_mastered_by_chapters, make_book
-from workers.errors import retry_while_away, settle_error
+from workers.books.job import is_mastered_by_chapters, make_book
+from workers.kinds import retry_while_away, settle_error
 from workers.process.held_claims import HeldClaim
 from workers.process.worker_process import WorkerProcess
 
@@ -353,18 +354,18 @@ def _settle_known(claim: HeldClaim, error: Exception) -> bool | None:
         delete_objects(list(takes.values_list("audio_key", flat=True)))
         reopen_segments(lost)
         enqueue(Kind.SEGMENT, lost)
-        return errors.wait(claim)
+        return kinds.wait(claim)
     if isinstance(error, ItemsLostError):
         items = error.item_ids
         logger.warning("files of items are no longer stored, making them again: items=%s", items)
         return bool(remake_items(error.batch_id, items))
     if isinstance(error, (PartsOpenError, TakesChangedError)):
-        return errors.wait(claim, seconds=OPEN_DELAY_SECONDS)
+        return kinds.wait(claim, seconds=OPEN_DELAY_SECONDS)
     if isinstance(error, MixedRatesError):
         message = f"{error} Submit the job again, so that one model speaks the whole job."
-        return errors.fail(claim, "mixed_sample_rates", message)
+        return kinds.fail(claim, "mixed_sample_rates", message)
     if isinstance(error, FileTooLongError):
-        return errors.fail(claim, "file_too_long", str(error))
+        return kinds.fail(claim, "file_too_long", str(error))
     if isinstance(error, BookFileError):
-        return errors.fail(claim, error.code, error.message)
+        return kinds.fail(claim, error.code, error.message)
     return None

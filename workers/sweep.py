@@ -23,8 +23,8 @@ from django.db.models import Q
 
 from synth.accounts.sign_in import forget_audit, forget_tries
 from synth.audiobooks.start import start_wanted_books
-from synth.batches.actions import delete as delete_batch
 from synth.batches.turns import advance_batches
+from synth.batches.turns import delete as delete_batch
 from synth.jobs.removal import delete_job, drop_inline_references, lock_jobs
 from synth.live.watcher import end_live
 from synth.models import Batch, LiveChunk, RenderJob, WorkerStatus
@@ -35,19 +35,17 @@ from synth.transitions.jobs import (
     stop_overdue_jobs,
     stop_silenced_jobs,
 )
-from synth.webhooks.endpoints import forget_webhooks
+from synth.webhooks import forget_webhooks
 from ttsweb import leases
-from ttsweb.storage import TEMPORARY_SUFFIX
+from ttsweb.storage import TEMPORARY_SUFFIX, delete_objects
 from ttsweb.work import send
 from voices import transitions as voice_transitions
 from voices.models import CacheEviction, ClipCodes, ReferenceClip, StoredClip
-from voices.objects import collect_clips, delete_objects
-from voices.transcripts import forget_transcripts
-from workers import orphans
-from workers.kinds import WORKS, settle_lost
-from workers.process.status import FOLDER, held_if_ended, start_of
+from voices.objects import collect_clips, forget_transcripts
+from workers.kinds import WORKS, open_turn, postpone_turn, settle_lost, take_turn
+from workers.objects import delete_orphans
+from workers.process.status import FOLDER, held_if_ended
 from workers.rendering.live_writer import LIVE_FOLDER
-from workers.turns import open_turn, postpone_turn, take_turn
 
 ROWS_AT_ONCE = 1000
 
@@ -204,12 +202,11 @@ def free_ended() -> int:
     """
     freed = 0
     for row in WorkerStatus.objects.exclude(state__in=OVER):
-        start = start_of(row.started_at)
-        with held_if_ended(settings.DATA_DIR / FOLDER, row.name, start) as is_ended:
+        with held_if_ended(settings.DATA_DIR / FOLDER, row.name, row.run) as is_ended:
             if is_ended:
                 logger.warning("a worker's process has ended: worker=%s", row.name)
                 freed += free_own(row.name)
-                ended = WorkerStatus.objects.filter(pk=row.pk, started_at=row.started_at)
+                ended = WorkerStatus.objects.filter(pk=row.pk, run=row.run)
                 end = "The worker's process ended unexpectedly."
                 ended.update(state=WorkerStatus.State.STOPPED, detail=end)
     return freed
@@ -254,7 +251,7 @@ def tidy() -> None:
     for folder in (settings.STORAGE_DIR, settings.DATA_DIR / "tmp", settings.DATA_DIR / "cache"):
         if folder is not None:  # a bucket has none of its own
             remove_old_temporaries(Path(folder))
-    orphans.delete_orphans()
+    delete_orphans()
 
 
 def forget_workers(*, before: dt.datetime) -> None:
@@ -300,12 +297,14 @@ def remove_old_temporaries(folder: Path) -> int:
 def reopen_stale(worker: str, codec_fingerprint: str) -> int:
     """Have voices of another codec encoded again, unless a living worker still speaks that codec.
 
-    Without that condition two workers of different checkpoints would undo each other's work.
+    Without that condition two workers of different checkpoints would undo each other's work. One
+    that loads its engine lives: it may have let go of it for want of work, and will speak again.
     """
     now = leases.database_now()
     silence = dt.timedelta(seconds=2 * settings.LEASE_SECONDS)
     others = WorkerStatus.objects.filter(
-        state__in=WorkerStatus.SERVING, last_seen_at__gt=now - silence
+        state__in=(*WorkerStatus.SERVING, WorkerStatus.State.WARMING),
+        last_seen_at__gt=now - silence,
     ).exclude(pk=worker)
     if others.exclude(codec_fingerprint__in=("", codec_fingerprint)).exists():
         return 0

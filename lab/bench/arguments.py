@@ -6,9 +6,12 @@ from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
 from pathlib import Path
 
-from lab.bench.shapes import PRESETS, Preset
+from lab.bench.models.shapes import PRESETS, Preset
 from synth.engine.codec.config import KERNEL_CHOICES, PRECISIONS
 from synth.engine.errors import InvalidSpecError
+
+# What matrices are kept in on a GPU.
+GPU_FORMATS = ("float32", "bfloat16", "float16", "int8", "int8-slow", "fp8")
 
 
 def add_model_arguments(parser: ArgumentParser, *, preset: str = "mid") -> None:
@@ -78,9 +81,9 @@ def _take_counts(
 def _take_dtypes(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--dtype",
-        type=names("auto", "float32", "bfloat16", "float16", "int8", "int8-slow"),
+        type=names("auto", *GPU_FORMATS),
         default=["auto"],
-        help="weight formats: auto, float32, bfloat16, float16, int8, int8-slow",
+        help=f"weight formats: auto, {', '.join(GPU_FORMATS)}",
     )
 
 
@@ -245,6 +248,20 @@ def add_segments_arguments(parser: ArgumentParser) -> None:
     _take_count(parser, "--voice-frames", 215, "frames of a voice's clip (215: 10 s)")
     positions = "positions of a slot (default: as many as needed)"
     _take_count(parser, "--max-positions", 0, positions, low=0)
+
+
+def add_agreement_arguments(parser: ArgumentParser) -> None:
+    """Take the model, its number formats, and how much speech is run through."""
+    shapes = ", ".join(PRESETS)
+    parser.add_argument("--preset", default="mid", help=f"{shapes} (default: mid)")
+    parser.add_argument("--checkpoint", type=Path, help="this checkpoint instead of a preset")
+    parser.add_argument("--seed", type=int, default=0, help="seed of weights and speech")
+    formats = "number formats of a GPU, such as int8,fp8"
+    default = ["bfloat16", "int8", "int8-slow", "fp8"]
+    parser.add_argument("--dtype", type=names(*GPU_FORMATS), default=default, help=formats)
+    streams = "streams; of more than 16 fp8 rounds inputs too"
+    _take_counts(parser, "--batch", [2, 24], streams)
+    _take_count(parser, "--frames", 16, "frames of each stream")
 
 
 def add_joins_arguments(parser: ArgumentParser) -> None:

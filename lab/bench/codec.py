@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lab.bench.codec_source import CodecSource, count_flops, source_name, weight_bytes
 from lab.bench.machine import Series, make_row, matmul_rate, run_facts, run_windows, spread
+from lab.bench.models.codec_source import CodecSource, count_flops, source_name, weight_bytes
+from lab.bench.models.shapes import preset
 from lab.bench.report import Options, Plot, Progress, Report
 from lab.bench.roofline import floor_seconds
-from lab.bench.shapes import preset
 from synth.engine.codec.halves import CodecDecoder
 from synth.engine.codec.load import uses_kernels
 from synth.engine.codec.streams import (

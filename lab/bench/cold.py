@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from lab.bench.machine import make_row, run_facts, spread
-from lab.bench.presets import write_preset_checkpoint
+from lab.bench.models.presets import write_preset_checkpoint
+from lab.bench.models.shapes import preset
 from lab.bench.report import BenchFailedError, Options, Plot, Progress, Report
-from lab.bench.shapes import preset
 from synth.engine.device import free_cached_memory
 from synth.engine.errors import InvalidSpecError
 from synth.engine.loading.engine_config import resolve_device

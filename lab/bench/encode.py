@@ -13,11 +13,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from lab.bench.codec_source import CodecSource, count_flops, source_name, weight_bytes
 from lab.bench.machine import Series, make_row, matmul_rate, run_facts, run_windows, spread
+from lab.bench.models.codec_source import CodecSource, count_flops, source_name, weight_bytes
+from lab.bench.models.shapes import preset
 from lab.bench.report import Options, Plot, Progress, Report
 from lab.bench.roofline import floor_seconds
-from lab.bench.shapes import preset
 from synth.engine.codec.config import PRECISIONS
 from synth.engine.codec.halves import CodecEncoder, encode_reference, mono_waveform
 from synth.engine.codec.load import uses_kernels

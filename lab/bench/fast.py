@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from lab.bench.machine import Series, make_row, matmul_rate, run_facts, run_windows, spread
-from lab.bench.presets import preset_dual_ar
+from lab.bench.models.presets import preset_dual_ar
+from lab.bench.models.shapes import preset
 from lab.bench.report import Options, Plot, Progress, Report
 from lab.bench.roofline import WEIGHT_BYTES, floor_seconds, layer_weights
-from lab.bench.shapes import preset
 from lab.bench.stepping import has_kernels
 from synth.engine.loading.engine_config import resolve_device, wants_graphs
 from synth.engine.model.decode_state import DecodeState
@@ -124,7 +124,7 @@ class _Case:
         return self.frames
 
     def _capture(self) -> None:
-        from synth.engine.model.graphs import CudaGraphs
+        from synth.engine.model.decode import CudaGraphs
 
         captured = CudaGraphs(self.model.device).capture(self._fill)
         self.graph_nodes, self._fill = captured.num_nodes, captured.replay

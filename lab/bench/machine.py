@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import torch
 
 from lab.bench.report import Progress
+from lab.bench.roofline import EIGHT_BITS
 from synth.engine.device import free_cached_memory
 from synth.engine.native.library import find_processor
 
@@ -227,10 +228,10 @@ def _copy_rate(size: int, device: torch.device) -> float:
 def matmul_rate(device: torch.device, dtype: str) -> float | None:
     """Return the operations per second of a large product of this format, the best of several.
 
-    tf32 is float32 whose products may take TF32. None for int8, of which torch has no product that
-    shows the processor's limit.
+    tf32 is float32 whose products may take TF32. None for matrices in 8 bits, of which torch has no
+    product that shows the processor's limit.
     """
-    if dtype.startswith("int8"):
+    if dtype in EIGHT_BITS:
         return None
     size, is_tf32 = MATMUL_SIZE[device.type], dtype == "tf32"
     wanted: torch.dtype = torch.float32 if is_tf32 else getattr(torch, dtype)

@@ -12,11 +12,11 @@ from torch import Tensor
 from lab.bench.arguments import check_context
 from lab.bench.baseline import CACHE_LENGTH, BaselineLoop
 from lab.bench.machine import Series, make_row, matmul_rate, run_facts, run_windows, spread
-from lab.bench.preset_weights import lm_weights, special_ids
-from lab.bench.presets import preset_dual_ar
+from lab.bench.models.preset_weights import lm_weights, special_ids
+from lab.bench.models.presets import preset_dual_ar
+from lab.bench.models.shapes import Preset, preset
 from lab.bench.report import Options, Plot, Progress, Report
 from lab.bench.roofline import floor_seconds, kv_dtype_name, prefill_bytes, prefill_flops
-from lab.bench.shapes import Preset, preset
 from lab.bench.stepping import PromptRun, random_prompt
 from synth.contract import Sampling
 from synth.engine.loading.engine_config import choose_numbers, resolve_device

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from synth.engine.model.config import LMConfig, TransformerConfig
 from synth.engine.model.decode_state import DecodeState
 
-WEIGHT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "int8-slow": 1}
+EIGHT_BITS = ("int8", "int8-slow", "fp8")
+WEIGHT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2} | dict.fromkeys(EIGHT_BITS, 1)
 FAST_BYTES = {**WEIGHT_BYTES, "int8-slow": 2}  # of the fast transformer's
 HEAD_EXTRA_ROWS = 1  # the end token, beside the semantic rows
 

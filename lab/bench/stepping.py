@@ -106,7 +106,7 @@ class DecodeBatch:
 
     def _captured_step(self) -> Callable[[], None]:
         """Capture the step over all positions of the slots; return what replays it."""
-        from synth.engine.model.graphs import CudaGraphs
+        from synth.engine.model.decode import CudaGraphs
 
         length = self.state.cache.num_positions
         run = partial(step_tensors, self.model, self.state, length=length)
@@ -213,9 +213,13 @@ class Agreement:
 
 
 @torch.inference_mode()
-def measure_agreement(model: DualAR, exact: DualAR, *, frames: int, seed: int) -> Agreement:
-    """Run random speech through both models, frame by frame, and compare all logits."""
-    found, expected = (_forced_logits(one, frames=frames, seed=seed) for one in (model, exact))
+def measure_agreement(
+    model: DualAR, exact: DualAR, *, frames: int, seed: int, streams: int = STREAMS
+) -> Agreement:
+    """Run random speech of some streams through both models by frames and compare all logits."""
+    found, expected = (
+        _forced_logits(one, frames=frames, seed=seed, streams=streams) for one in (model, exact)
+    )
     difference = sum(float((a - b).square().sum()) for a, b in zip(found, expected, strict=True))
     size = sum(float(b.square().sum()) for b in expected)
     pairs = zip(found, expected, strict=True)
@@ -224,24 +228,24 @@ def measure_agreement(model: DualAR, exact: DualAR, *, frames: int, seed: int) -
     return Agreement((difference / size) ** 0.5, largest, float(same.float().mean()))
 
 
-def _forced_logits(model: DualAR, *, frames: int, seed: int) -> Sequence[Tensor]:
+def _forced_logits(model: DualAR, *, frames: int, seed: int, streams: int) -> Sequence[Tensor]:
     """Return the slow logits [frames, B, R] and the fast ones [frames, K - 1, B, codes]."""
     slow, fast = model.slow, model.fast
     generator = torch.Generator().manual_seed(seed)
-    shape = (frames, STREAMS, fast.num_codebooks)
+    shape = (frames, streams, fast.num_codebooks)
     codes = torch.randint(fast.codebook_size, shape, generator=generator).to(model.device)
     columns = torch.cat([codes[..., :1] + model.special.semantic_begin, codes], dim=-1)
     cache = KVCache.allocate(
         model.config.text_config,
-        num_slots=STREAMS,
+        num_slots=streams,
         num_positions=frames,
         device=model.device,
         dtype=model.dtype,
     )
-    frame_cache = fast.allocate_cache(STREAMS)
+    frame_cache = fast.allocate_cache(streams)
     slow_logits, fast_logits = [], []
     for frame in range(frames):
-        position = torch.full((STREAMS,), frame, device=model.device)
+        position = torch.full((streams,), frame, device=model.device)
         hidden = slow.step(columns[frame], position, cache, length=frames)
         slow_logits.append(slow.logits(hidden).float())
         rows = [fast.first(hidden, codes[frame, :, 0], frame_cache)]

@@ -14,9 +14,9 @@ import numpy as np
 
 from lab.bench.arguments import check_context
 from lab.bench.machine import make_row, run_facts
-from lab.bench.presets import preset_models
+from lab.bench.models.presets import preset_models
+from lab.bench.models.shapes import preset
 from lab.bench.report import BenchFailedError, Options, Plot, Progress, Report
-from lab.bench.shapes import preset
 from synth.contract import Reference, RenderSpec, Sampling, SegmentAudio
 from synth.engine import Engine, EngineConfig
 from synth.engine.loading.engine_config import resolve_device

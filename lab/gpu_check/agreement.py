@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lab.bench.presets import preset_dual_ar, preset_models
-from lab.bench.shapes import preset
+from lab.bench.models.presets import preset_dual_ar, preset_models
+from lab.bench.models.shapes import preset
 from lab.bench.stepping import has_kernels, measure_agreement, random_prompt, without_kernels
 from lab.gpu_check.steps import Context, Found, Step
 from synth.contract import Reference, RenderSpec, Sampling, SegmentAudio

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lab.bench.codec_source import CodecSource
 from lab.bench.encode import _tone
 from lab.bench.machine import synchronize
-from lab.bench.shapes import preset
+from lab.bench.models.codec_source import CodecSource
+from lab.bench.models.shapes import preset
 from lab.gpu_check.steps import Context, Found, Step
 from synth.engine.codec.halves import CodecDecoder
 from synth.engine.codec.streams import (

@@ -8,15 +8,14 @@ from dataclasses import fields
 import torch
 from torch import Tensor
 
-from lab.bench.presets import preset_dual_ar
-from lab.bench.shapes import preset
+from lab.bench.models.presets import preset_dual_ar
+from lab.bench.models.shapes import preset
 from lab.bench.stepping import random_prompt
 from lab.gpu_check.steps import Context, Found, Step
 from synth.contract import Sampling
-from synth.engine.model.decode import StepOutput
+from synth.engine.model.decode import GraphBackend, StepOutput, StepRunner, capture_steps
 from synth.engine.model.decode_state import DecodeState
 from synth.engine.model.dual_ar import DualAR
-from synth.engine.model.graphs import GraphBackend, StepRunner, capture_steps
 from synth.engine.model.prefill import SlotStart, start_slots
 
 SLOTS, POSITIONS, PROMPT = 8, 320, 40
@@ -39,7 +38,7 @@ _PLAY: tuple[tuple[str, tuple[int, ...], int, int], ...] = (
 def check_graphs(context: Context) -> Found:
     """Play the same scenes on two states, one stepped eagerly and one by replays."""
     context.need_gpu("a CUDA graph")
-    from synth.engine.model.graphs import CudaGraphs
+    from synth.engine.model.decode import CudaGraphs
 
     model = preset_dual_ar(preset(context.preset), device=context.device)
     return compare_runs(model, CudaGraphs(context.device))

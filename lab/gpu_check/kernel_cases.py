@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lab.gpu_check.conv_layers import ConvCall, ConvLayer, conv_layers
+from lab.gpu_check.steps import has_fp8
 from lab.gpu_check.torch_forms import (
     add_branch_torch,
     add_rms_norm_torch,
@@ -130,7 +131,7 @@ _PRODUCTS = (
     _Product("wo", 2560, 4096),
     _Product("w1 and w3", 9728, 2560, normed=True, gated=True),
     _Product("w2", 2560, 9728),
-    _Product("head", 4097, 2560),
+    _Product("head", 4112, 2560),
 )
 
 
@@ -140,19 +141,23 @@ def gemv_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
     Of a matrix in 16 bits a product of 64 rows is left to the library.
     """
     found = []
+    eight_bits = (torch.int8, torch.float8_e4m3fn) if has_fp8(device) else (torch.int8,)
     for product in _PRODUCTS:
         shape = (product.num_out * (2 if product.gated else 1), product.num_in)
         weight = random(*shape, device=device, dtype=dtype, scale=0.02)
-        scaled = ScaledRows.of(weight)
         found += [_gemv_case(product, rows, weight, dtype) for rows in (1, 2, 8, 16)]
-        found += [_gemv_case(product, rows, scaled, dtype) for rows in (1, 2, 8, 24, 64, 512)]
+        for each in eight_bits:
+            scaled = ScaledRows.of(weight, each)
+            found += [_gemv_case(product, rows, scaled, dtype) for rows in (1, 2, 8, 24, 64, 512)]
     return found
 
 
 def _gemv_case(
     product: _Product, rows: int, weight: Tensor | ScaledRows, dtype: torch.dtype
 ) -> KernelCase:
-    is_scaled = isinstance(weight, ScaledRows)
+    eight = ""
+    if isinstance(weight, ScaledRows):
+        eight = " of fp8" if weight.is_fp8 else " of int8"
     numbers = weight.numbers if isinstance(weight, ScaledRows) else weight
     x = random(rows, product.num_in, device=numbers.device, dtype=dtype)
     residual = None if product.normed else x.new_ones(rows, product.num_out)
@@ -167,7 +172,7 @@ def _gemv_case(
         return out
 
     return KernelCase(
-        "gemv of 8 bits" if is_scaled else "gemv",
+        f"gemv{eight}",
         f"{product.name}, {rows} x {product.num_in} to {product.num_out}",
         lambda: call(gemv),
         lambda: call(gemv_torch),
@@ -203,7 +208,7 @@ def sampler_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
 
 
 def _sampler_shape(batch: int, device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
-    spread = random(batch, 4097, device=device, dtype=dtype, scale=4.0)
+    spread = random(batch, 4112, device=device, dtype=dtype, scale=4.0)[:, :4097]
     codes = spread[:, :4096].contiguous()
     full = torch.full((batch,), 1.0, device=device)
     zeros = torch.zeros(batch, device=device, dtype=torch.int64)

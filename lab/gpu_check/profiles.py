@@ -9,9 +9,9 @@ from collections.abc import Callable
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from lab.bench.codec_source import CodecSource
-from lab.bench.presets import preset_dual_ar
-from lab.bench.shapes import preset
+from lab.bench.models.codec_source import CodecSource
+from lab.bench.models.presets import preset_dual_ar
+from lab.bench.models.shapes import preset
 from lab.bench.stepping import DecodeBatch
 from lab.gpu_check.steps import Context, Found, Step
 

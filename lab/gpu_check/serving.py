@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lab.golden.models import has_library
 from lab.gpu_check.benches import Row, found_of, run_bench, value_of
-from lab.gpu_check.steps import Context, Found, NotMeasuredError, Step
+from lab.gpu_check.steps import Context, Found, NotMeasuredError, Step, has_fp8
 
 SPOKEN_FRAMES = "96"  # 4.5 s of audio, about a sentence of the test set Seed-TTS in English
 CODEC_DTYPE = {"cuda": "tf32", "cpu": "float32"}  # of what is served
@@ -74,7 +74,7 @@ def measure_segments(context: Context) -> Found:
     sizes = ("--slots", "64", "--segments", "256", "--frames", "250", "--max-positions", "2048")
     reports = [
         run_bench(context, "segments", *codec, *sizes, "--dtype", dtype)
-        for dtype in ("bfloat16", "int8")
+        for dtype in ("bfloat16", "int8", *["fp8"] * has_fp8(context.device))
     ]
     rows: list[Row] = [report.rows[0] for report in reports]
     rates = [row["acoustic_tokens_per_second"] for row in rows]

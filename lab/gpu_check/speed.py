@@ -7,11 +7,11 @@ from pathlib import Path
 import torch
 
 from lab.bench.machine import copy_bandwidth, matmul_rate
-from lab.bench.presets import preset_models
+from lab.bench.models.presets import preset_models
 from lab.gpu_check import conv_tiles, profiles
 from lab.gpu_check.benches import found_of, run_bench, value_of
 from lab.gpu_check.kernels import cases_on, first_line
-from lab.gpu_check.steps import Context, Found, Step
+from lab.gpu_check.steps import Context, Found, Step, has_fp8
 from lab.gpu_check.timing import COLD_BYTES, seconds_of
 from synth.engine import Engine, EngineConfig
 
@@ -52,11 +52,12 @@ def measure_ar(context: Context) -> Found:
         return found_of(report, rtf=value_of(report.rows, "real_time_factor", batch=1, dtype=dtype))
     sizes = ("--batch", "1,8,64", "--graphs", "on", "--windows", "3")
     report = run_bench(context, "ar", "--dtype", "bfloat16", "--baseline", *sizes)
-    eight = run_bench(context, "ar", "--dtype", "int8", *sizes)
+    formats = "int8,fp8" if has_fp8(context.device) else "int8"
+    eight = run_bench(context, "ar", "--dtype", formats, *sizes)
     found = found_of(
         report,
         rtf=value_of(report.rows, "real_time_factor", batch=1),
-        rtf_int8=value_of(eight.rows, "real_time_factor", batch=1),
+        rtf_int8=value_of(eight.rows, "real_time_factor", batch=1, dtype="int8"),
     )
     found.rows = [*report.rows, *eight.rows]
     return found

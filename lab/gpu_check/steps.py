@@ -22,10 +22,10 @@ from typing import Any
 import torch
 
 from lab.bench.machine import commit, device_name
-from lab.bench.shapes import preset
+from lab.bench.models.shapes import preset
 from lab.gpu_check.records import BEGUN, DONE, FAILED, MISMATCH, NOT_MEASURED, Records
 from synth.engine.errors import InvalidSpecError
-from synth.engine.loading.engine_config import resolve_device
+from synth.engine.loading.engine_config import FP8_CAPABILITY, find_card, resolve_device
 
 STEP_LIMIT, LEAST_SECONDS = 3, 20  # a step is stopped after three times what it should take
 OVERTIME = 30  # seconds that the last step may go on behind the end of a run
@@ -69,6 +69,11 @@ class Found:
     figures: dict[str, float] = field(default_factory=dict)
     mismatches: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+
+def has_fp8(device: torch.device) -> bool:
+    """Return whether a device multiplies fp8; a CPU does in Triton's interpreter."""
+    return device.type != "cuda" or find_card(device).capability >= FP8_CAPABILITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +185,9 @@ class Part:
 
 def _device_answers(device: torch.device) -> bool:
     """Free what a step left on the device; False when a kernel has broken its context."""
-    gc.collect()
     if device.type != "cuda":
         return True
+    gc.collect()
     try:
         torch.cuda.synchronize(device)
         torch.cuda.empty_cache()

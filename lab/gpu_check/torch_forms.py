@@ -11,11 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from synth.engine.kernels import multiprocessors
 from synth.engine.kernels.convolution import SnakeNumbers, Taps, to_operands
 from synth.engine.kernels.gemv import choose_tile
 from synth.engine.kernels.sampler import DrawInputs, TokenDraw, TokenRows
 from synth.engine.model.layers import SPLIT_POSITIONS
-from synth.engine.model.linear import ScaledRows, multiply_scaled
+from synth.engine.model.linear import ScaledRows, multiply_scaled, rounds_inputs
 from synth.engine.model.sampling import (
     SECOND_TEMPERATURE,
     SECOND_TOP_P,
@@ -109,13 +110,21 @@ def gemv_torch(
 def gemv_parts_torch(x: Tensor, weight: Tensor | ScaledRows) -> Tensor:
     rows, num_in = x.shape
     scaled = isinstance(weight, ScaledRows)
-    tile = choose_tile(rows, weight.shape[0], num_in, scaled=scaled)
+    tile = choose_tile(
+        rows, weight.shape[0], num_in, processors=multiprocessors(x.device), scaled=scaled
+    )
     blocks = -(-num_in // tile.block_k)
     length = -(-blocks // tile.splits) * tile.block_k
     ranges = [slice(split * length, (split + 1) * length) for split in range(tile.splits)]
     numbers = weight.numbers if isinstance(weight, ScaledRows) else weight
+    rounded = None
+    if isinstance(weight, ScaledRows) and rounds_inputs(weight, rows):
+        rounded = ScaledRows.of(x, weight.numbers.dtype)
+        x = rounded.numbers
     parts = torch.stack([x[:, part].float() @ numbers[:, part].float().T for part in ranges])
-    return parts * weight.scale if isinstance(weight, ScaledRows) else parts
+    if isinstance(weight, ScaledRows):
+        parts *= weight.scale
+    return parts if rounded is None else parts * rounded.scale.unsqueeze(1)
 
 
 def write_heads_torch(

@@ -24,7 +24,7 @@ from lab.torture.stand_in import POISON, expected_audio
 from synth.contract import AudioArray
 from synth.models import Batch, Export, RenderJob, Segment, Take
 from voices.models import VoiceVersion
-from workers.audio.joined_takes import JoinedTakes
+from workers.audio.mastering import JoinedTakes
 
 LOSSLESS = ("flac", "wav")
 CLOSE = 2.5 / 32768  # 16-bit samples that were rounded twice

@@ -166,21 +166,22 @@ class Load:
         self, client: httpx.Client, kind: str, path: str, body: dict[str, Any], ends: Any
     ) -> Accepted | None:
         key, window = uuid.uuid4().hex, self.window
-        answer = self._post_until_answered(client, path, body, key)
+        answer = self.post_until_answered(client, path, body, key)
         if answer is None:
             return None
         pk = uuid.UUID(answer["id"])
         found = Accepted(kind, pk, key, window, ends)
         self.accepted.append(found)
         if random.randrange(TWICE_ONE_IN) == 0:  # as if the answer had been lost
-            again = self._post_until_answered(client, path, body, key)
+            again = self.post_until_answered(client, path, body, key)
             if again is not None and again["id"] != answer["id"]:
                 self.problems.append((window, f"{kind} {pk} was made twice for one key"))
         return found
 
-    def _post_until_answered(
+    def post_until_answered(
         self, client: httpx.Client, path: str, body: dict[str, Any], key: str
     ) -> dict[str, Any] | None:
+        """Send a request until it is answered, as clients do; None where it was not, or refused."""
         until = time.monotonic() + GIVE_UP_SECONDS
         while time.monotonic() < until:
             try:

@@ -22,7 +22,7 @@ from lab.torture.faults import WHY_NOT, Fault, Scene
 from lab.torture.installation import Installation
 from lab.torture.load import Load
 from lab.torture.stand_in import RENDERED
-from synth.accounts.keys import create_key
+from synth.accounts.access import create_key
 from synth.models import Batch, Export, RenderJob, WorkerStatus
 from ttsweb.commands.base import StepError
 from voices.models import Voice, VoiceVersion

@@ -17,7 +17,7 @@ from django.db import DatabaseError, InterfaceError, connection
 
 from lab.torture.checks import Check
 from lab.torture.installation import BUCKET, WORKERS, Installation
-from lab.torture.load import Accepted
+from lab.torture.load import Accepted, Load
 from lab.torture.run import Say, percent, working
 from lab.torture.stand_in import RENDERED
 from synth.models import Export, Segment, Take
@@ -75,7 +75,15 @@ class Grown:
             "files_growth": files[1] - files[0],
             "threads": threads[1],
             "threads_growth": threads[1] - threads[0],
+            "memory_mib_by_tenths": self._memory_by_tenths(segments),
         }
+
+    def _memory_by_tenths(self, segments: int) -> list[float | None]:
+        """Return the medians of each tenth of the run: a leak grows in all, a warm-up ends."""
+        tenths: list[list[int]] = [[] for _ in range(10)]
+        for sample in self.samples:
+            tenths[min(9, 10 * sample.done // segments)].append(sample.memory)
+        return [round(median(one) / 2**20, 1) if one else None for one in tenths]
 
 
 def soak(
@@ -95,7 +103,7 @@ def soak(
             Grown(WORKERS[0], made.workers[WORKERS[0]].pid),
         ]
         began = time.monotonic()
-        sent = _Sent(client, load.voice, segments)
+        sent = _Sent(client, load, segments)
         at = sorted(random.Random(0).sample(range(segments // 20, segments), restarts))
         until = began + PATIENCE_SECONDS + segments * SECONDS_PER_SEGMENT
         done = killed = 0
@@ -124,6 +132,7 @@ def soak(
         "checked_files": check.files,
         "seconds": round(seconds, 1),
         "segments_per_second": round(segments / seconds, 1),
+        "longest_answer_seconds": round(sent.longest_answer, 1),
         **_sizes(made, segments),
         "problems": [f"{one['kind']}: {one['problem']}" for one in findings.problems],
     }
@@ -134,9 +143,10 @@ def soak(
 class _Sent:
     """Jobs of one text each, sent so that some always wait."""
 
-    def __init__(self, client: httpx.Client, voice: str, segments: int) -> None:
-        self._client, self._voice, self._segments = client, voice, segments
+    def __init__(self, client: httpx.Client, load: Load, segments: int) -> None:
+        self._client, self._load, self._segments = client, load, segments
         self._sent = 0
+        self.longest_answer = 0.0  # seconds, of any of them
         self.accepted: list[Accepted] = []
 
     def keep_ahead(self, done: int) -> None:
@@ -144,14 +154,16 @@ class _Sent:
             last = min(self._sent + SENTENCES_PER_JOB, self._segments)
             text = "\n\n".join(f"An ox has {place} horns." for place in range(self._sent, last))
             key = uuid.uuid4().hex
-            body = {"text": text, "voice": self._voice, "priority": "bulk", "max_retakes": 0}
-            headers = {"Idempotency-Key": key}
-            answer = self._client.post(
-                "/api/v1/jobs", json=body | {"format": "flac"}, headers=headers
+            body = {"text": text, "voice": self._load.voice, "priority": "bulk", "max_retakes": 0}
+            began = time.monotonic()
+            answer = self._load.post_until_answered(
+                self._client, "/api/v1/jobs", body | {"format": "flac"}, key
             )
-            if answer.status_code != 202:
-                raise StepError("torture_failed", f"HTTP {answer.status_code}: {answer.text}")
-            self.accepted.append(Accepted("job", uuid.UUID(answer.json()["id"]), key, 0))
+            if answer is None:
+                said = [problem for _, problem in self._load.problems]
+                raise StepError("torture_failed", f"A job was not accepted: {said or 'no answer'}")
+            self.longest_answer = max(self.longest_answer, time.monotonic() - began)
+            self.accepted.append(Accepted("job", uuid.UUID(answer["id"]), key, 0))
             self._sent = last
 
 

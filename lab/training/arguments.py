@@ -6,7 +6,7 @@ import math
 from argparse import ArgumentParser
 from pathlib import Path
 
-STAGES = ("data", "quantizer", "phases", "head", "decoder", "encoder", "lm", "export")
+STAGES = ("data", "quantizer", "phases", "head", "decoder", "tune", "encoder", "lm", "export")
 PLAN_NAMES = ("cpu", "gpu", "toy")
 DEFAULT_FOLDER = Path("data/training")
 

@@ -73,22 +73,38 @@ def fit_books(
     Args:
         size: rows of each book; at least `HIGHEST` + 1, so that every pitch has one.
     """
-    generator = torch.Generator().manual_seed(0)
     latents = torch.cat([space.latents(clip, start=0) for clip in clips])
     states = torch.cat([space.codes_of(clip.states) for clip in clips])
-    semantic = semantic_book(space, latents, states, size)
-    books = [semantic, pitch_book(size), phase_book(size)]
-    left = latents - semantic.lookup(states)
+    exact = [semantic_book(space, latents, states, size), pitch_book(size), phase_book(size)]
+    return add_books(space, clips, exact, num_books=num_books, report=report)
+
+
+def add_books(
+    space: LatentSpace,
+    clips: Sequence[Clip],
+    books: Sequence[Book],
+    *,
+    num_books: int,
+    report: Callable[[str], None],
+) -> list[Book]:
+    """Return `num_books`: the given ones, and then books that are fitted to what those leave."""
+    generator = torch.Generator().manual_seed(0)
+    size = len(books[0].rows)
+    left = torch.cat([space.latents(clip, start=0) for clip in clips])
+    states = torch.cat([space.codes_of(clip.states) for clip in clips])
+    left = left - books[0].lookup(states)
     left[:, :PARTS_FIRST] = 0
     whole = float(left.square().sum(1).mean())
+    found = list(books)
     for number in range(NUM_EXACT_BOOKS, num_books):
-        book = residual_book(left, size, generator)
+        if number == len(found):
+            found.append(residual_book(left, size, generator))
+        book = found[number]
         left = left - book.lookup(book.search(left))
         left[:, :PARTS_FIRST] = 0
         share = float(left.square().sum(1).mean()) / whole
         report(f"quantizer: book {number} leaves {share:.3f} of the energy")
-        books.append(book)
-    return books
+    return found
 
 
 def semantic_book(space: LatentSpace, latents: Tensor, states: Tensor, size: int) -> Book:

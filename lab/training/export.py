@@ -17,7 +17,7 @@ from lab.training.run_folder import RunFolder
 from lab.training.stages.quantizer import load_quantizer
 from lab.training.starting import write_space
 from lab.training.tokens import END, PAD, write_tokenizer
-from lab.training.trained import trained_decoder, trained_encoder, trained_lm
+from lab.training.trained import decoder_state, trained_decoder, trained_encoder, trained_lm
 from synth.card import CARD_NAME
 from synth.engine.codec.config import FILE_NAME as CODEC_CONFIG_FILE
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
@@ -106,10 +106,29 @@ def unfolded(half: nn.Module) -> dict[str, Tensor]:
     return weights
 
 
-def export_run(run: RunFolder, plan: Plan, folder: Path, report: Callable[[str], None]) -> None:
-    """Write the run's checkpoint into `folder`; encoder, decoder and language model must exist."""
-    encoder, decoder = trained_encoder(run, plan), trained_decoder(run, plan)
-    export_checkpoint(folder, plan.sizes, trained_lm(run), encoder, decoder)
+def export_run(
+    run: RunFolder,
+    plan: Plan,
+    folder: Path,
+    *,
+    start_from: Path | None,
+    report: Callable[[str], None],
+) -> None:
+    """Write the run's checkpoint into `folder`.
+
+    A part whose stage was not begun in the run is that of `start_from`.
+
+    Raises:
+        RunFolderError: a part is in neither.
+    """
+    encoder = trained_encoder(run, plan, start_from)
+    decoder = trained_decoder(run, plan, start_from)
+    export_checkpoint(folder, plan.sizes, trained_lm(run, plan, start_from), encoder, decoder)
+    for part in ("encoder", "decoder", "lm"):
+        state = decoder_state(run) if part == "decoder" else f"{part}-state"
+        # A stage that was begun and left counts as the run's: say how far it came.
+        came = f"this run, {run.load(state)['step']} steps" if run.has(state) else start_from
+        report(f"export: {part} of {came}")
     write_space(folder, load_quantizer(run).space)
     if not (folder / CARD_NAME).is_file():
         (folder / CARD_NAME).write_text(json.dumps(_CARD, indent=2) + "\n", encoding="utf-8")

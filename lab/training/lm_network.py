@@ -29,14 +29,14 @@ class LMSizes:
     """Hold the sizes of both transformers; `codes` is the semantic codebook's."""
 
     codes: int = 256
-    num_codebooks: int = 8
+    num_codebooks: int = 10
     dim: int = 192
-    layers: int = 6
+    layers: int = 8
     heads: int = 4
     kv_heads: int = 2
     head_dim: int = 48
     ffn: int = 512
-    fast_layers: int = 2
+    fast_layers: int = 4
     fast_ffn: int = 384
 
 

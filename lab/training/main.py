@@ -1,8 +1,8 @@
 """Train the demo checkpoint: `python -m lab.training.main`, without Django.
 
-The stages in order: data (needs flite and PocketSphinx), quantizer, phases, head, decoder, encoder,
-lm, export. Each goes on where it was stopped, killed or not. Encoder and language model need the
-quantizer alone: two processes may train at once in one folder.
+The stages in order: data (needs flite and PocketSphinx), quantizer, phases, head, decoder, tune,
+encoder, lm, export. Each goes on where it was stopped, killed or not. Encoder and language model
+need the quantizer alone: two processes may train at once in one folder.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ _WATCHED = {
     "head": ("mel", "features"),
     "encoder": ("lost", "state"),
     "decoder": ("wave", "mel"),
+    "tune": ("mel", "level"),
     "lm": ("semantic", "residual", "attention"),
 }
 _FALLEN = 0.97  # the last losses as a share of the first

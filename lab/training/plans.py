@@ -16,7 +16,19 @@ from lab.training.stages.phases import PhaseRecipe
 from synth.engine.codec.config import CodecConfig
 
 PLAN_FILE = "plan.json"
-_DEFAULT_MINUTES = {"phases": 0.03, "head": 0.16, "decoder": 0.06, "encoder": 0.22, "lm": 0.53}
+_DEFAULT_MINUTES = {
+    "phases": 0.03, "head": 0.16, "decoder": 0.05, "tune": 0.1, "encoder": 0.2, "lm": 0.46,
+}  # fmt: skip
+
+
+def _tune_recipe(batch: int = 6, frames: int = 9) -> HeadRecipe:
+    """Return the recipe of the stage `tune`, which reads nothing off the latents.
+
+    The waveform itself counts little: of a harmonic whose phase is not sure it asks for less.
+    """
+    return HeadRecipe(
+        batch=batch, frames=frames, reading_weight=0.0, wave_weight=0.25, level_weight=1.5
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +49,7 @@ class Plan:
     head: HeadRecipe = field(default_factory=HeadRecipe)
     encoder: EncoderRecipe = field(default_factory=EncoderRecipe)
     decoder: DecoderRecipe = field(default_factory=DecoderRecipe)
+    tune: HeadRecipe = field(default_factory=_tune_recipe)
     lm: LMRecipe = field(default_factory=LMRecipe)
     codec_shards: int = 2
     minutes: dict[str, float] = field(default_factory=_DEFAULT_MINUTES.copy)
@@ -67,6 +80,7 @@ PLANS = {
             phases=PhaseRecipe(batch=8, frames=8),
             head=HeadRecipe(batch=2, frames=4),
             decoder=DecoderRecipe(batch=2, frames=4),
+            tune=_tune_recipe(batch=2, frames=4),
             lm=LMRecipe(positions=1200, fast_frames=48, curriculum=0.0),
             codec_shards=1,
             minutes=dict.fromkeys(_DEFAULT_MINUTES, 0.2),
@@ -82,6 +96,7 @@ PLANS = {
             phases=PhaseRecipe(batch=96),
             head=HeadRecipe(batch=40),
             decoder=DecoderRecipe(batch=40),
+            tune=_tune_recipe(batch=40),
             lm=LMRecipe(positions=18000, fast_frames=1024),
         ),
     )

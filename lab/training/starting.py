@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,14 +13,18 @@ from torch import Tensor, nn
 
 from lab.training.codebooks import Book
 from lab.training.latents import LatentSpace
-from lab.training.lm_network import LM_FILE, disk_name
+from lab.training.lm_network import LM_FILE
 from lab.training.run_folder import RunFolderError
 from lab.training.stages.quantizer import Quantizer
 from synth.engine.codec.codec_file import folded_weights, open_codec, stored_shapes
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
+from synth.engine.model.dual_ar import DualAR
 
 SPACE_FILE = "latents.npz"
 _TENSORS = ("directions", "mean", "basis")
+_LAYER = {part: re.compile(rf"{part}\.layers\.\d+\.") for part in ("slow", "fast")}
+_INTO_STREAM = ("wo.weight", "w2.weight")  # what a layer adds goes through these
+_BOOKS = "slow.codebook_embeddings.weight"
 
 
 def write_space(folder: Path, space: LatentSpace) -> None:
@@ -70,26 +75,65 @@ def codec_weights(folder: Path, kind: type[CodecEncoder] | type[CodecDecoder]) -
     return dict(folded_weights(half, stored))
 
 
-def lm_weights(folder: Path, network: nn.Module) -> dict[str, Tensor]:
-    """Return a checkpoint's language model, float32, by the names in `network`."""
+@torch.no_grad()
+def take_over_lm(lm: DualAR, folder: Path) -> None:
+    """Give a language model a checkpoint's weights; it may have more layers, and more books.
+
+    Added layers stand around the checkpoint's, so that the middle ones stay in the middle, and
+    begin without an effect. Rows of added books stay as they are.
+
+    Raises:
+        RunFolderError: another size differs.
+    """
     with safe_open(str(folder / LM_FILE), "pt") as stored:
-        on_disk = set(stored.keys())
-        return {
-            name: stored.get_tensor(disk_name(name)).float()
-            for name, _ in network.named_parameters()
-            if disk_name(name) in on_disk
+        weights = {
+            _network_name(name): stored.get_tensor(name).float()
+            for name in stored.keys()  # noqa: SIM118  # it is no dictionary
         }
+    for part, blocks in (("slow", lm.slow.blocks), ("fast", lm.fast.blocks)):
+        known = {name: weights.pop(name) for name in list(weights) if _LAYER[part].match(name)}
+        count = 1 + max(_layer_number(name) for name in known)
+        before = (len(blocks) - count) // 2
+        if before < 0:
+            raise RunFolderError(f"{folder} has {count} layers, this plan {len(blocks)}.")
+        for name, weight in known.items():
+            number = _layer_number(name)
+            weights[name.replace(f".{number}.", f".{number + before}.", 1)] = weight
+    whole = {name: parameter.clone() for name, parameter in lm.named_parameters()}
+    for name, parameter in whole.items():
+        given = weights.get(name)
+        if given is None and name.endswith(_INTO_STREAM):
+            parameter.zero_()
+        elif given is not None and name == _BOOKS and len(given) < len(parameter):
+            parameter[: len(given)] = given
+        elif given is not None:
+            whole[name] = given
+    take_over(lm, whole, folder)
+
+
+def _network_name(on_disk: str) -> str:
+    """Return the name in `DualAR` of a tensor of the file; `disk_name` is the way back."""
+    rest = on_disk.removeprefix("audio_decoder.")
+    if rest == on_disk:
+        return f"slow.{on_disk.removeprefix('text_model.model.')}"
+    return f"{'slow' if rest.startswith('codebook_embeddings.') else 'fast'}.{rest}"
+
+
+def _layer_number(name: str) -> int:
+    return int(name.split(".")[2])
 
 
 @torch.no_grad()
 def take_over(network: nn.Module, weights: Mapping[str, Tensor], folder: Path) -> None:
-    """Give a network a checkpoint's weights.
+    """Give a network a checkpoint's weights; books that were added stay as the run has them.
 
     Raises:
         RunFolderError: a size is another one than the plan's.
     """
     for name, parameter in network.named_parameters():
         given = weights.get(name)
+        if given is None and ".quantizers." in name:
+            continue
         if given is None or given.shape != parameter.shape:
             shape = None if given is None else tuple(given.shape)
             raise RunFolderError(

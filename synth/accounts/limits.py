@@ -19,8 +19,7 @@ from django.dispatch import receiver
 
 from synth.models import ApiKey, BookFile, BookSource, Export, RenderJob, Segment, Take
 from synth.transitions.jobs import UNFINISHED
-from ttsweb.counted import counted
-from ttsweb.refusals import RefusedError
+from ttsweb.refusals import RefusedError, counted
 from voices.models import StoredClip, Voice
 from voices.signals import clips_stored
 

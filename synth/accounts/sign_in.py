@@ -16,6 +16,7 @@ from django.contrib.auth.models import User
 from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import QuerySet
 
 from synth.models import AuditEntry, ExternalIdentity, SecondFactor, SignInTry
 from ttsweb import leases
@@ -29,10 +30,19 @@ TRIES_OF_ADDRESS = 50
 # Of codes of one user from anywhere: who comes so far knows the password.
 TRIES_OF_CODE = 10
 TRIES_WITHIN = dt.timedelta(minutes=15)
+# Of tries that are refused so many are kept, of an address or, of codes, of a user: strangers must
+# not fill the disk.
+REFUSED_KEPT = 50
+UNKNOWN_NAME = "(unknown name)"  # no user's, as names have no spaces
 
 
 class LockedOutError(RefusedError):
-    """Too many tries failed; another one is not even looked at for a while."""
+    """Too many tries failed; another one is not even looked at for a while.
+
+    `is_noted` says whether the audit log has this try: of many only the first are in it.
+    """
+
+    is_noted = False
 
 
 class Attempt:
@@ -56,24 +66,43 @@ class Attempt:
         now = leases.database_now()
         self._row = SignInTry.objects.create(name_digest=digest, address=place, tried_at=now)
         recent = SignInTry.objects.filter(tried_at__gt=now - TRIES_WITHIN)
-        own = recent.filter(name_digest=digest, address=place)
+        counted = recent.filter(address=place, was_refused=False)
+        own = counted.filter(name_digest=digest)
         limits = [(own, TRIES_OF_CODE if is_code else TRIES_OF_NAME)]
         if not is_code:
-            limits.append((recent.filter(address=place), TRIES_OF_ADDRESS))
+            limits.append((counted, TRIES_OF_ADDRESS))
         for rows, most in limits:
             newest = rows.order_by("-tried_at").values_list("tried_at", flat=True)[: most + 1]
             if len(newest) > most:
-                self._row.delete()
                 wait = max(1, int((newest[most] + TRIES_WITHIN - now).total_seconds()))
-                raise LockedOutError(
+                error = LockedOutError(
                     "sign_in_locked",
                     f"Too many tries failed. Try again in {-(-wait // 60)} minutes.",
                     retry_after=wait,
                 )
+                refused = recent.filter(address=place, was_refused=True)
+                error.is_noted = self._keep_refused(
+                    refused.filter(name_digest=digest) if is_code else refused
+                )
+                raise error
         self._own = own
+
+    def _keep_refused(self, others: QuerySet[SignInTry]) -> bool:
+        """Turn the try into a refused one; return whether it is one of the first of them."""
+        if others.count() >= REFUSED_KEPT:
+            self._row.delete()
+            return False
+        self._row.was_refused = True
+        self._row.save(update_fields=["was_refused"])
+        return True
 
     def succeed(self) -> None:
         self._own.delete()
+
+
+def name_of_tried(name: str) -> str:
+    """Return the name as the audit log may have it: people type passwords into that field."""
+    return name if User.objects.filter(username=name).exists() else UNKNOWN_NAME
 
 
 def _place_of(address: str) -> str:

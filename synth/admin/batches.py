@@ -44,19 +44,17 @@ from synth.api.batches.texts import (
     check_batch,
     write_batch,
 )
-from synth.batches import actions as acting
 from synth.batches import figures as of_books
-from synth.batches.actions import may_retry_texts
-from synth.batches.states import with_state
+from synth.batches import turns as acting
+from synth.batches.turns import may_retry_texts
 from synth.formats import FORMATS
 from synth.jobs.eta import WITHOUT_ETA, hours
 from synth.jobs.submit import Sender
 from synth.models import Batch, BatchEntry, BookBatch, RenderJob, TextBatch
 from synth.transitions.batches import WITH_AUDIO
-from synth.transitions.book_batches import pause_batch, resume_batch
-from ttsweb.counted import counted
+from synth.transitions.book_batches import pause_batch, resume_batch, with_state
 from ttsweb.pages.admin_base import RightsMixin, column, row_action
-from ttsweb.refusals import SubmitRejectedError
+from ttsweb.refusals import SubmitRejectedError, counted
 from voices.access import offered_voices
 from voices.models import Voice
 

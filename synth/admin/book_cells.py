@@ -15,9 +15,9 @@ from synth.admin.jobs import voices_of as voices_of_job
 from synth.api.books.serializers import Progress, audio_url_of, status_of, with_progress
 from synth.api.jobs.serializers import progress_of
 from synth.audiobooks.plans import authors_of, title_of
-from synth.jobs.eta import WITHOUT_ETA, hours
+from synth.jobs.eta import hours, without_eta
 from synth.models import BookSource, RenderJob, Segment
-from ttsweb.counted import counted
+from ttsweb.refusals import counted
 from voices.models import Voice
 
 WORKING = ("importing", "queued", "running")  # what changes without anybody doing something
@@ -48,7 +48,7 @@ def words_of(book: BookSource) -> list[str]:
     if progress.eta_seconds is not None:
         words.append(f"about {hours(progress.eta_seconds)} left")
     elif status == "running":
-        words.append(WITHOUT_ETA)
+        words.append(without_eta(book.job))
     return words
 
 

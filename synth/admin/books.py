@@ -29,12 +29,12 @@ from synth.admin.book_cells import (
 from synth.admin.jobs import SEGMENTS_PER_PAGE, WorkAdmin, buttons, job_actions, live_cell
 from synth.api.books.serializers import STATUSES, status_condition, status_of, with_progress
 from synth.api.jobs.serializers import has_audio
+from synth.audiobooks.changes import delete_book
 from synth.audiobooks.files import FORMATS as FILE_FORMATS
 from synth.audiobooks.files import PRESETS, TAKES
 from synth.audiobooks.plans import METADATA_FIELDS, METADATA_LISTS, title_of
 from synth.audiobooks.proof import proof_of
 from synth.audiobooks.start import start_book
-from synth.audiobooks.uploads import delete_book
 from synth.books.rules import SkipReason
 from synth.formats import BOOK_FORMATS
 from synth.jobs.retry import may_retry

@@ -22,18 +22,17 @@ from synth.accounts.access import visible_jobs
 from synth.accounts.limits import KeyLimitError
 from synth.admin.job_form import JobForm
 from synth.api.jobs.serializers import file_name_of, has_audio, progress_of
-from synth.jobs.eta import WITHOUT_ETA, etas, hours, real_time_factor
+from synth.jobs.eta import etas, hours, real_time_factor, without_eta
 from synth.jobs.options import OPTIONS, Option, Value
-from synth.jobs.queue_places import QueueState, queue_positions
+from synth.jobs.queue import QueueState, queue_positions
 from synth.jobs.removal import delete_job
-from synth.jobs.retry import RetryRefusedError, may_retry, retry
+from synth.jobs.retry import RetryRefusedError, may_retry, retry, silent_speakers
 from synth.jobs.submit import Sender, submit_job
 from synth.models import Export, ExportCues, RenderJob, Segment
 from synth.transitions.files import pause_job, resume_job
 from synth.transitions.jobs import UNFINISHED, ChangeRefusedError, cancel_job, change_job
-from ttsweb.counted import counted
 from ttsweb.pages.admin_base import BatchFilter, NounAdmin, column, row_action
-from ttsweb.refusals import SubmitRejectedError
+from ttsweb.refusals import SubmitRejectedError, counted
 
 # The colours of badges, which are named after the states of voices; any other state is blue.
 COLOURS = {
@@ -187,7 +186,7 @@ def words_of(job: Any) -> list[str]:
     elif job.seconds_left is not None:
         words.append(f"about {hours(job.seconds_left)} left")
     elif job.status == RenderJob.Status.RUNNING:
-        words.append(WITHOUT_ETA)
+        words.append(without_eta(job))
     return words
 
 
@@ -311,6 +310,7 @@ class RenderJobAdmin(WorkAdmin):
 
     def page_context(self, request: HttpRequest, row: RenderJob) -> dict[str, Any]:
         may_control = self.has_control_permission(request)
+        silent = silent_speakers(row)
         segments = row.segments.select_related("take", "chapter").order_by(*SEGMENT_ORDER)
         page = Paginator(segments, SEGMENTS_PER_PAGE).get_page(request.GET.get(PAGE_PARAMETER))
         names = ["cancel"] if row.status in UNFINISHED and not row.cancel_requested else []
@@ -321,7 +321,9 @@ class RenderJobAdmin(WorkAdmin):
             "job": row,
             "buttons": buttons("job", row, names, self.noun) if may_control else [],
             "page": page,
-            "rows": [_row(row, segment, may_control=may_control) for segment in page],
+            "rows": [
+                _row(row, one, may_render=may_control and one.speaker not in silent) for one in page
+            ],
             "page_parameter": PAGE_PARAMETER,
             **_sound(row),
         }
@@ -378,8 +380,8 @@ def _marks(job: RenderJob, export: Export | None) -> list[list[float]]:
     ]
 
 
-def _row(job: RenderJob, segment: Segment, *, may_control: bool) -> dict[str, Any]:
-    may = may_control and segment.status in _AGAIN and job.status != RenderJob.Status.CANCELLED
+def _row(job: RenderJob, segment: Segment, *, may_render: bool) -> dict[str, Any]:
+    may = may_render and segment.status in _AGAIN and job.status != RenderJob.Status.CANCELLED
     used = str(segment.take_id)
     takes = [one for one in segment.candidates if one.get("take") is not None]
     args = [job.pk, segment.pk]

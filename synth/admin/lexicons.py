@@ -23,17 +23,17 @@ from unfold.widgets import (
 )
 
 from synth.admin.job_form import LanguageTagField
-from synth.api.jobs.preview_views import segment_rows
+from synth.api.jobs.views import segment_rows
 from synth.api.lexicons import exported
 from synth.jobs.planning import Order, Planner
 from synth.lexicons import store
+from synth.lexicons.book import find_visible_lexicons
 from synth.lexicons.files import BadLinesError, FileRefusedError, import_entries
-from synth.lexicons.store import MAX_INDEX, check_entry, find_visible_lexicons, may_change
+from synth.lexicons.store import MAX_INDEX, check_entry, may_change
 from synth.models import Lexicon, LexiconEntry
 from synth.text.rules import RuleError
-from ttsweb.counted import counted
 from ttsweb.pages.admin_base import NamedValuesFilter, NounAdmin, column
-from ttsweb.refusals import SubmitRejectedError
+from ttsweb.refusals import SubmitRejectedError, counted
 from voices.access import visible_voices
 
 if TYPE_CHECKING:  # Django's own classes take no type arguments while running

@@ -24,10 +24,10 @@ from synth.models import (
     WebhookSecret,
     WorkerStatus,
 )
-from synth.models.webhooks import all_events
-from synth.review.listing import FLAGS, groups_of
+from synth.models.accounts import all_events
+from synth.review import FLAGS, groups_of
 from synth.transitions.webhooks import resend_delivery
-from synth.webhooks.endpoints import (
+from synth.webhooks import (
     TooManyEndpointsError,
     change_endpoint,
     check_webhook_url,
@@ -36,8 +36,8 @@ from synth.webhooks.endpoints import (
     previous_until,
     rotate_secret,
     secret_of,
+    tell_test,
 )
-from synth.webhooks.events import tell_test
 from ttsweb.encryption import SecretUnreadableError
 from ttsweb.pages.admin_base import NounAdmin, column, page_action, row_action
 from ttsweb.refusals import SubmitRejectedError
@@ -257,6 +257,7 @@ class ReviewAdmin(NounAdmin):
             raise PermissionDenied
         job_page = reverse("admin:synth_renderjob_change", args=[_ANY_JOB])
         context = {
+            "opts": None,  # the page is called by its title, and not by the model
             "flags": list(FLAGS),
             "keys": KEYS,
             "review_url": reverse("review"),

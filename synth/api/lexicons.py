@@ -32,14 +32,14 @@ from synth.api.fields import (
 )
 from synth.api.option_fields import LanguageField
 from synth.lexicons import files, store
-from synth.lexicons.store import MAX_INDEX, MODES, find_visible_lexicons, may_change
+from synth.lexicons.book import find_visible_lexicons
+from synth.lexicons.store import MAX_INDEX, MODES, may_change
 from synth.models import ApiKey, Lexicon, LexiconEntry
 from synth.text.rules import MAX_RULE_CHARS
-from ttsweb.http.api import ApiProblem, StrictSerializer
+from ttsweb.http.api import ApiProblem, BoundedParser, StrictSerializer
 from ttsweb.http.fields import ShownField, StrictBooleanField
 from ttsweb.http.nouns import ListView, Noun, get_row, operation
 from ttsweb.http.pagination import IndexCursorPagination
-from ttsweb.http.parsers import BoundedParser
 from ttsweb.http.query_filters import names_filter
 from voices.access import find_voice
 

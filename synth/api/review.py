@@ -16,11 +16,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from synth import review
 from synth.api.fields import StrictNumberField, boolean, identifier, integer, integers, string
 from synth.api.jobs.segment_views import TakeIdField
 from synth.api.jobs.serializers import CandidateSerializer
 from synth.models import ApiKey, Segment
-from synth.review import listing
 from synth.transitions.takes import with_candidate
 from ttsweb.http.api import StrictSerializer
 from ttsweb.http.fields import LookUpMixin, PageSerializer, ShownField
@@ -69,12 +69,12 @@ _TAKE_FIELDS = ("take", "seed", "seconds", "score", "flags", "measures")
 def reason_of(segment: Any) -> str | None:
     """Return why a segment of the list's queryset needs somebody's ears; None where it does not."""
     if segment.status == Segment.Status.FAILED:
-        return listing.FAILED
+        return review.FAILED
     if segment.status != Segment.Status.DONE or segment.approved:
         return None
     if segment.kept_flags.startswith('["'):
-        return listing.FLAGGED
-    return listing.SHORT if segment.is_short else None
+        return review.FLAGGED
+    return review.SHORT if segment.is_short else None
 
 
 def _takes_of(segment: Segment) -> list[dict[str, Any]]:
@@ -108,7 +108,7 @@ def _flags_of(segment: Any) -> list[dict[str, str]]:
     if kept is None:
         return []
     found = [
-        {"name": name, "sentence": listing.sentence_of(name, kept["measures"])}
+        {"name": name, "sentence": review.sentence_of(name, kept["measures"])}
         for name in kept["flags"]
     ]
     return found or ([_SHORT_FLAG] if segment.is_short else [])
@@ -135,7 +135,7 @@ class ReviewItemSerializer(LookUpMixin, serializers.Serializer[Any]):
     reason = ShownField(
         reason_of,
         serializers.ChoiceField(
-            choices=listing.REASONS,
+            choices=review.REASONS,
             allow_null=True,
             help_text="Why the segment is listed for review; null if it is not.",
         ),
@@ -160,7 +160,7 @@ class ReviewItemSerializer(LookUpMixin, serializers.Serializer[Any]):
 
     def look_up(self, rows: Sequence[Any]) -> None:
         """Find books and up to two neighbours on each side, with a query each for all of them."""
-        books = listing.books_of({segment.job_id for segment in rows})
+        books = review.books_of({segment.job_id for segment in rows})
         neighbours = _neighbours_of(rows)
         for segment in rows:
             place, around = segment.index, neighbours.get(segment.chapter_id, {})
@@ -259,7 +259,7 @@ class ReviewFilterSerializer(serializers.Serializer[Any]):
 
     book = id_filter("book", lambda book: Q(job__book=book) | Q(job__sampled_book=book))
     job = id_filter("job")
-    flag = names_filter(list(listing.FLAGS), "One or more flags, separated by commas.", _is_flagged)
+    flag = names_filter(list(review.FLAGS), "One or more flags, separated by commas.", _is_flagged)
     status = names_filter(("failed", "done"), "`failed`, `done` or both, separated by commas.")
     heard = truth_filter(
         "`true`: only segments with a take that can be heard; `false`: only segments without one.",
@@ -328,7 +328,7 @@ class ApprovedManySerializer(serializers.Serializer[Any]):
 
 def _find(request: Request, segment_id: int) -> Segment:
     missing = "No segment that you may see has this id."
-    return get_row(listing.reviewable(request.user), "segment_not_found", missing, pk=segment_id)
+    return get_row(review.reviewable(request.user), "segment_not_found", missing, pk=segment_id)
 
 
 REVIEWED = Noun("review-segment", ReviewItemSerializer, _find)
@@ -346,7 +346,7 @@ class ReviewView(ListView[Segment]):
     def rows(self) -> QuerySet[Segment]:
         """Return the segments that need a review, or those that were approved."""
         wants_approved = self.request.query_params.get("approved") == "true"
-        return listing.to_review(self.request.user, approved=wants_approved)
+        return review.to_review(self.request.user, approved=wants_approved)
 
 
 class ReviewSegmentView(APIView):
@@ -366,7 +366,7 @@ class ReviewApproveView(APIView):
         twice, it changes nothing.
         """
         asked = read_body(request, ApproveSerializer)
-        refused = listing.approve(request.user, {segment_id: asked["take"]})
+        refused = review.approve(request.user, {segment_id: asked["take"]})
         for error in refused.values():
             raise error
         return REVIEWED.shown(request, segment_id)
@@ -380,7 +380,7 @@ class ReviewApproveManyView(APIView):
         """Approve up to 200 takes; those that are refused are listed with the reason."""
         asked = read_body(request, ApproveManySerializer)
         seen = {one["segment"]: one["take"] for one in asked["takes"]}
-        refused = listing.approve(request.user, seen)
+        refused = review.approve(request.user, seen)
         errors = [
             {"segment": pk, "code": error.code, "detail": str(error)}
             for pk, error in refused.items()

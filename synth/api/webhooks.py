@@ -15,14 +15,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from synth import webhooks
 from synth.api.fields import URL_PATTERN, StrictTextField, identifier, string
 from synth.models import ApiKey, Batch, WebhookDelivery, WebhookEndpoint, WebhookSecret
 from synth.transitions.webhooks import resend_delivery
-from synth.webhooks import endpoints
-from synth.webhooks.events import tell_test
+from synth.webhooks import tell_test
 from ttsweb.http.api import ApiProblem, StrictSerializer
 from ttsweb.http.fields import ShownField, StrictBooleanField
-from ttsweb.http.guarded_url import MOST_CHARACTERS
+from ttsweb.http.guarded_fetch import MOST_CHARACTERS
 from ttsweb.http.nouns import ListView, Noun, Row, check_no_fields, get_row, operation
 from ttsweb.http.query_filters import id_filter, names_filter
 from ttsweb.refusals import SubmitRejectedError
@@ -42,7 +42,7 @@ class WebhookUrlField(StrictTextField):
         """
         url: str = super().run_validation(data)
         try:
-            endpoints.check_webhook_url(url)
+            webhooks.check_webhook_url(url)
         except SubmitRejectedError as error:
             raise serializers.ValidationError(str(error), code=error.code) from error
         return url
@@ -137,7 +137,7 @@ class SecretSerializer(serializers.ModelSerializer[WebhookSecret]):
 
     secret = string("`whsec_` and base64, in the format of Standard Webhooks.")
     previous_valid_until = ShownField(
-        endpoints.previous_until,
+        webhooks.previous_until,
         serializers.DateTimeField(
             allow_null=True,
             help_text="Until this time, messages are also signed with the previous secret.",
@@ -197,7 +197,7 @@ class SecretView(APIView):
     @operation("get_webhook_secret", SecretSerializer, 503)
     def get(self, request: Request) -> Response:
         """Return the user's secret."""
-        return Response(SecretSerializer(endpoints.secret_of(_user(request))).data)
+        return Response(SecretSerializer(webhooks.secret_of(_user(request))).data)
 
 
 class SecretRotateView(APIView):
@@ -207,7 +207,7 @@ class SecretRotateView(APIView):
     def post(self, request: Request) -> Response:
         """Make a new secret; for 24 hours, messages are also signed with the previous secret."""
         check_no_fields(request)
-        return Response(SecretSerializer(endpoints.rotate_secret(_user(request))).data)
+        return Response(SecretSerializer(webhooks.rotate_secret(_user(request))).data)
 
 
 class EndpointsView(ListView[WebhookEndpoint]):
@@ -221,7 +221,7 @@ class EndpointsView(ListView[WebhookEndpoint]):
     post = ENDPOINT.maker(
         "create_webhook_endpoint",
         "Send the events of all your jobs and voices to a URL.",
-        lambda request, asked: endpoints.create_endpoint(_user(request), asked),
+        lambda request, asked: webhooks.create_endpoint(_user(request), asked),
         EndpointCreateSerializer,
         *(409, 413),
     )
@@ -234,7 +234,7 @@ class EndpointView(APIView):
     patch = ENDPOINT.changer(
         "change_webhook_endpoint",
         "Change an endpoint; messages that wait for a URL that you replaced are not sent.",
-        lambda request, endpoint, asked: endpoints.change_endpoint(endpoint, asked),
+        lambda request, endpoint, asked: webhooks.change_endpoint(endpoint, asked),
         EndpointChangeSerializer,
         413,
         is_partial=False,
@@ -242,7 +242,7 @@ class EndpointView(APIView):
     delete = ENDPOINT.deleter(
         "delete_webhook_endpoint",
         "Delete an endpoint; messages that wait for it are not sent.",
-        endpoints.delete_endpoint,
+        webhooks.delete_endpoint,
     )
 
 

@@ -10,7 +10,15 @@ from django.contrib.auth.models import AbstractBaseUser
 
 from synth.audiobooks.plans import Passage, Script, SpokenChapter, metadata_of_file
 from synth.books.book import StoredBookError, count_chars
-from synth.books.cast import Casting, CreditsError, Role, RoleKind, fill_template, names_of, year_of
+from synth.books.rules import (
+    Casting,
+    CreditsError,
+    Role,
+    RoleKind,
+    fill_template,
+    names_of,
+    year_of,
+)
 from synth.jobs.orders import Order, check_options, speakers_of
 from synth.jobs.planning import PlannedChapter, PlannedJob, Planner
 from synth.lexicons.book import LexiconBook

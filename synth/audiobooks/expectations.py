@@ -17,8 +17,8 @@ from django.db.models.functions import Length
 from synth.audiobooks.casting import CastChapter, Stage
 from synth.audiobooks.plans import SpokenChapter, script_of
 from synth.audiobooks.start import order_of
-from synth.books.cast import Casting
 from synth.books.plan import Plan
+from synth.books.rules import Casting
 from synth.contract import (
     EngineClass,
     Reference,
@@ -30,12 +30,11 @@ from synth.contract import (
     frame_cap,
     key_of_voices,
 )
-from synth.jobs.chains import links_of
 from synth.jobs.eta import eta_of_new, eta_seconds
-from synth.jobs.planning import Planner
+from synth.jobs.planning import Planner, links_of
+from synth.jobs.queue import lane_of
 from synth.jobs.submit import segment_seed
 from synth.models import PRIORITIES, BookSource, JobVoice, RenderJob, Segment, Take, WorkerStatus
-from synth.models.keys import lane_of
 from synth.transitions.jobs import UNFINISHED
 from ttsweb import leases
 from ttsweb.refusals import SubmitRejectedError

@@ -15,16 +15,14 @@ from django.db import transaction
 
 from synth.accounts.limits import check_room
 from synth.audiobooks.plans import title_of
-from synth.books.file_names import numbered_name, safe_name
-from synth.formats import BOOK_FILES, BOOK_FORMATS, CHAPTER_FORMATS
+from synth.formats import BOOK_FILES, BOOK_FORMATS, CHAPTER_FORMATS, numbered_name, safe_name
 from synth.jobs.orders import check_file_options
 from synth.jobs.removal import drop_book_files, lock_jobs
 from synth.jobs.submit import Sender, check_digest
 from synth.models import BookFile, BookSource, JobVoice, RenderJob, Segment
 from synth.transitions.files import MOST_FILES, TooManyFilesError, ask_for_file
 from synth.transitions.jobs import UNFINISHED
-from ttsweb.counted import counted
-from ttsweb.refusals import POLL_SECONDS, SubmitRejectedError
+from ttsweb.refusals import POLL_SECONDS, SubmitRejectedError, counted
 
 Kind = BookFile.Kind
 PRESETS = ("standard", "acx")

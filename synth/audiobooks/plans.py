@@ -10,12 +10,11 @@ from typing import Any
 from django.core.files.storage import default_storage
 
 from synth.books.book import Book, book_from_json
-from synth.books.cast import Casting
 from synth.books.plan import Plan, plan_book
 from synth.books.plan_edits import apply_edits
 from synth.books.plan_text import Passage as Passage
 from synth.books.plan_text import passages_of
-from synth.books.rules import AltTexts, Notes, Rules, SpeakerNames, Tables
+from synth.books.rules import AltTexts, Casting, Notes, Rules, SpeakerNames, Tables
 from synth.models import BookSource
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from synth.books.book import count_chars
 from synth.models import BookSource, RenderJob, Segment
 from synth.transitions.takes import TOO_SHORT
-from ttsweb.counted import counted
+from ttsweb.refusals import counted
 
 # Nobody speaks so fast, in whatever writing. The quality screen knows closer bounds for those
 # languages that it knows; this one holds where it says nothing, too.

@@ -11,10 +11,10 @@ from synth.accounts.limits import KeyLimitError
 from synth.audiobooks.casting import CastBook, cast_book, credits_of
 from synth.audiobooks.plans import Script, load_plan, script_of
 from synth.books.book import StoredBookError
-from synth.books.cast import Casting
 from synth.books.plan import Plan
 from synth.books.plan_edits import PlanEditError
 from synth.books.plan_text import unknown_characters
+from synth.books.rules import Casting
 from synth.jobs.options import COLUMNS
 from synth.jobs.orders import Order
 from synth.jobs.planning import Planner

@@ -15,7 +15,11 @@ from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast, Coalesce, NullIf
 from django.dispatch import receiver
 
-from synth.batches.states import (
+from synth.jobs.eta import chars_left, eta_of_chars, real_time_factor
+from synth.jobs.queue import lane_of
+from synth.models import Batch, BatchEntry, BookFile, Export, RenderJob, Segment, Take
+from synth.signals import job_approved
+from synth.transitions.book_batches import (
     CANCELLED,
     DELETED,
     FAILED,
@@ -26,10 +30,6 @@ from synth.batches.states import (
     count_states,
     with_state,
 )
-from synth.jobs.eta import chars_left, eta_of_chars
-from synth.models import Batch, BatchEntry, BookFile, Export, RenderJob, Segment, Take
-from synth.models.keys import lane_of
-from synth.signals import job_approved
 from synth.transitions.jobs import UNFINISHED
 from ttsweb import leases
 
@@ -334,7 +334,7 @@ def _row(
         "title": str(book) if book is not None else "",
         "status": entry.state,  # type: ignore[attr-defined]  # annotated
         "audio_seconds": round(job.audio_seconds, 3) if job else 0.0,
-        "real_time_factor": speed_of(job) if job else None,
+        "real_time_factor": real_time_factor(job) if job and job.takes_rendered else None,
         "segments": job.segments_total if job else 0,
         "segments_failed": job.segments_failed if job else 0,
         "takes_rendered": sum(one.takes_rendered for one in (job, sample) if one is not None),
@@ -351,14 +351,6 @@ def error_of(entry: BatchEntry) -> tuple[str, str]:
     """Return the code and the sentence of what is wrong with an entry's book; empty for nothing."""
     failed = entry.book and (entry.book.job or entry.book)
     return (failed.error_code, failed.error_message) if failed is not None else ("", "")
-
-
-def speed_of(job: RenderJob) -> float | None:
-    """Return the seconds of audio per second of work of an ended job that rendered anything."""
-    if job.started_at is None or job.finished_at is None or not job.takes_rendered:
-        return None
-    seconds = (job.finished_at - job.started_at).total_seconds()
-    return round(job.audio_seconds / seconds, 3) if seconds > 0 else None
 
 
 def _totals(books: Sequence[dict[str, Any]]) -> dict[str, Any]:

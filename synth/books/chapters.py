@@ -29,6 +29,8 @@ _MAKERS = re.compile(
     r"publish|verlag|press\b|print(?:ed|er)|novel\b|author\b|volumes?\b)",
     re.IGNORECASE,
 )
+_DEDICATION = re.compile(r"(?:to|for|in memory|dedicated|für|à|a|para|per)\b.{3}", re.IGNORECASE)
+_MAX_DEDICATION_CHARS = 60
 _BY = re.compile(r"(?:(?:written )?by|von|par|de|door|di|av|af)\s+")
 _MAX_TITLE_PAGE_CHARS = 300
 _MAX_TITLE_PAGE_BLOCKS = 60
@@ -39,8 +41,8 @@ _ROLE_TITLES = {
     "copyright-page": "Copyright",
     "toc": "Contents",
     "metadata": "Metadata",
-    "pg-header": "Project Gutenberg: about this e-book",
-    "pg-footer": "Project Gutenberg: licence",
+    "pg-header": "About this e-book",
+    "pg-footer": "Licence of this e-book",
 }
 
 
@@ -91,6 +93,11 @@ def states_rights(text: str) -> bool:
     return _RIGHTS.search(text) is not None
 
 
+def is_dedication(text: str) -> bool:
+    """Say whether a line of a book's first pages may be its dedication."""
+    return _DEDICATION.match(text) is not None
+
+
 def is_title_page(section: Section, book: Book) -> bool:
     """Say whether the blocks that a section has so far are a title page."""
     num_chars = sum(placed.block.source_chars for placed in section.blocks)
@@ -125,7 +132,12 @@ def _guess_reason(section: Section, document: Document, book: Book) -> SkipReaso
     # One such sign may stand in any story; a page of rights has several, or little else.
     signs = {found.casefold() for text in texts for found in _RIGHTS.findall(text)}
     is_rights = len(signs) > 1 or (bool(signs) and num_chars <= _MAX_TITLE_PAGE_CHARS)
-    return SkipReason.LICENCE if is_rights and num_chars <= _MAX_RIGHTS_CHARS else None
+    if not is_rights or num_chars > _MAX_RIGHTS_CHARS:
+        return None
+    # What ends with a dedication is looked at line by line.
+    last = next(filter(None, reversed(texts)), "")
+    is_dedicated = is_dedication(last) and len(last) <= _MAX_DEDICATION_CHARS
+    return None if is_dedicated and not states_rights(last) else SkipReason.LICENCE
 
 
 def _is_sentence(block: Block) -> bool:

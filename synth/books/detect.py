@@ -12,7 +12,7 @@ from synth.books.book import Book, BookRejectedError
 from synth.books.documents.docx import read_docx
 from synth.books.documents.html import read_html, read_markdown
 from synth.books.documents.pdf import read_pdf
-from synth.books.epub.archive import DAMAGE, open_book_archive
+from synth.books.epub.package import DAMAGE, open_book_archive
 from synth.books.epub.reader import read_epub
 from synth.books.txt.reader import read_txt
 

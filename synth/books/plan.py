@@ -9,24 +9,21 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
-import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from synth.books.book import Block, BlockKind, Book, Loss, Metadata, Place, Placed
-from synth.books.chapters import Section, find_sections
+from synth.books.chapters import Section, find_sections, is_dedication
 from synth.books.documents.notes import full_mark
-from synth.books.furnishings import find_furnishings, reads_as_sentence
+from synth.books.furnishings import find_furnishings, reads_as_sentence, warnings_of
 from synth.books.rules import CHARS_PER_SECOND, Notes, Rules, SkipReason, block_reason
-from synth.books.warnings import warnings_of
 from synth.text.normalise import is_speakable
 
 MAX_WARNINGS = 300
 _EXCERPT_CHARS = 120
 _MAX_TITLE_LINES_CHARS = 400
-_DEDICATION = re.compile(r"(?:to|for|in memory|dedicated|für|à|a|para|per)\b.{3}", re.IGNORECASE)
 
 
 class PlanIncompleteError(Exception):
@@ -289,7 +286,7 @@ def _is_front_page(blocks: tuple[PlannedBlock, ...]) -> bool:
     has_imprint = any(planned.reason is SkipReason.LICENCE for planned in blocks)
     if not rest or not has_imprint or sum(b.source_chars for b in rest) > _MAX_TITLE_LINES_CHARS:
         return False
-    return not any(reads_as_sentence(b.text) or _DEDICATION.match(b.text) for b in rest)
+    return not any(reads_as_sentence(b.text) or is_dedication(b.text) for b in rest)
 
 
 def _common_reason(blocks: tuple[PlannedBlock, ...]) -> SkipReason:

@@ -10,7 +10,7 @@ from synth.books.book import BlockKind, CodedError
 from synth.books.plan import Plan, PlannedBlock, PlannedChapter
 from synth.books.rules import SkipReason
 from synth.text.languages import language_tag
-from ttsweb.counted import counted
+from ttsweb.refusals import counted
 
 MAX_TITLE_CHARS = 200
 MAX_VOICE_CHARS = 100

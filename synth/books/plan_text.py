@@ -10,15 +10,23 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from synth.books.book import Block, BlockKind
-from synth.books.cast import DIALOGUE, NARRATOR, Casting, Role, RoleKind, fold_name
 from synth.books.dialogue import DialogueReader
 from synth.books.documents.labels import join_titles
 from synth.books.plan import Plan, PlannedChapter
-from synth.books.rules import SkipReason, SpeakerNames
+from synth.books.rules import (
+    DIALOGUE,
+    NARRATOR,
+    Casting,
+    Role,
+    RoleKind,
+    SkipReason,
+    SpeakerNames,
+    fold_name,
+)
 from synth.text.languages import base_of
 from synth.text.normalise import is_speakable
 from synth.text.segments import MAX_SPEAKER
-from ttsweb.counted import counted
+from ttsweb.refusals import counted
 
 # `<|speaker:1|>` is a number of `voices`, `<|speaker:Alice|>` a character of the casting.
 TAG = re.compile(r"<\|speaker:([^|<>\n]{1,100})\|>")

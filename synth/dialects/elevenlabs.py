@@ -29,11 +29,10 @@ from synth.dialects.views import DialectView
 from synth.formats import FORMATS, MAX_SPEED, MIN_SPEED, SAMPLE_RATES
 from synth.models import ApiKey
 from synth.text.languages import language_tag
-from ttsweb.http.parsers import BoundedJSONParser
+from ttsweb.http.api import BoundedJSONParser
 from ttsweb.http.problems import elevenlabs_error
-from voices.access import offered_voices
+from voices.access import find_named_voice, offered_voices
 from voices.models import Voice
-from voices.names import find_named_voice
 
 DEFAULT_OUTPUT = "mp3_44100_128"
 _OUTPUT = re.compile(r"([a-z0-9]+)_([0-9]{1,6})(?:_([0-9]{1,4}))?")

@@ -37,13 +37,12 @@ from synth.dialects.views import DialectView
 from synth.formats import FORMATS, MAX_SPEED, MIN_BIT_RATE, MIN_SPEED, SAMPLE_RATES
 from synth.jobs.orders import UrlClip
 from synth.models import ApiKey
+from ttsweb.http.api import BoundedParser, ClipJSONParser
 from ttsweb.http.fields import StrictBooleanField
-from ttsweb.http.parsers import BoundedParser, ClipJSONParser
 from ttsweb.http.problems import fish_error
-from voices.access import visible_voices
+from voices.access import find_named_voice, visible_voices
 from voices.clip_checks import too_large
 from voices.models import Voice, VoiceVersion
-from voices.names import find_named_voice
 from voices.submit import NewClip
 
 PCM_RATE = 44_100  # Hz, where a request names none: nothing in bare samples says it

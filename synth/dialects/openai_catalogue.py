@@ -13,18 +13,17 @@ from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from synth.api.accounts.authentication import key_of
+from synth.api.authentication import key_of
 from synth.card import read_card
 from synth.dialects.views import OpenAIView
 from synth.models import ApiKey
 from ttsweb.http.api import ApiProblem, StrictSerializer
 from ttsweb.http.nouns import read_body
-from voices.access import public_voices, visible_voices
+from voices.access import public_voices, sent_names, visible_voices
 from voices.api.serializers import check_language, read_clips
 from voices.api.views import check_own
 from voices.models import Voice
-from voices.names import sent_names
-from voices.removal import delete_voice
+from voices.objects import delete_voice
 from voices.submit import create_voice
 
 # The names that clients of OpenAI's API ask for; each of them is the one model that there is.

@@ -29,12 +29,11 @@ from synth.formats import FORMATS, MAX_SPEED, MIN_SPEED
 from synth.jobs.orders import is_url
 from synth.models import ApiKey
 from synth.text.languages import language_tag
-from ttsweb.http.api import StrictSerializer
+from ttsweb.http.api import ClipJSONParser, StrictSerializer
 from ttsweb.http.fields import StrictBooleanField
-from ttsweb.http.parsers import ClipJSONParser
 from ttsweb.refusals import SubmitRejectedError
+from voices.access import default_voice, find_named_voice
 from voices.models import Voice
-from voices.names import default_voice, find_named_voice
 
 OPENAI_MAX_INPUT_CHARS = 4096  # of one call, as in OpenAI's API
 

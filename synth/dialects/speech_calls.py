@@ -1,38 +1,120 @@
-"""Speak what a call of any dialect asks for, once its request has been read."""
+"""Speak what a call of any dialect asks for, once its request has been read.
+
+The text's job is made, or the one of an equal call is found.
+"""
 
 from __future__ import annotations
 
+import base64
+import datetime as dt
+import hashlib
+import json
+import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
-from django.http import HttpResponseBase
+from django.core.files.storage import default_storage
+from django.db.models import QuerySet
+from django.http import HttpResponse, HttpResponseBase
 from rest_framework import serializers
 from rest_framework.request import Request
 
 from synth.accounts.access import visible_jobs
-from synth.api.accounts.authentication import key_of
+from synth.api.authentication import key_of
 from synth.api.jobs.requests import read_idempotency_key
+from synth.audio.writers import file_rate, open_writer
 from synth.card import read_card
 from synth.contract import Limits
-from synth.dialects.speech_answers import silent_answer, speech_answer
-from synth.dialects.speech_orders import order_speech
+from synth.dialects.speech_wait import speech_answer
 from synth.dialects.views import MODEL_HEADER, VOICE_HEADER, DialectView
 from synth.formats import FORMATS
 from synth.jobs.orders import Order, UrlClip
-from synth.jobs.submit import Sender
-from synth.models import ApiKey
+from synth.jobs.submit import Sender, submit_job
+from synth.live.watcher import request_live
+from synth.models import ApiKey, Export, RenderJob
 from synth.text.normalise import is_speakable
+from synth.transitions.jobs import UNFINISHED
 from ttsweb.http.api import ApiProblem, StrictSerializer
 from ttsweb.http.nouns import read_query
+from ttsweb.leases import database_now
 from ttsweb.refusals import SubmitRejectedError
+from voices.access import default_voice, find_named_voice, speaking_version
 from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
 from voices.models import Voice
-from voices.names import default_voice, find_named_voice
 from voices.submit import NewClip
+
+# Seconds for which an equal call gets the same job's audio: a client's retries all come in them.
+OPENAI_REPEAT_SECONDS = 600.0
+
+_KEY_START = "/v1/audio/speech "
+
+
+def order_speech(order: Order, sender: Sender) -> RenderJob:
+    """Return the job of an order, made now or found.
+
+    Args:
+        order: its voice is one that was found; `live` says that its audio is going to be heard
+            while it is rendered.
+        sender: an Idempotency-Key that the client chose decides alone what is the same. What the
+            order says is the body.
+
+    Raises:
+        SubmitRejectedError: as `submit_job`.
+        CardError: the checkpoint's card cannot be used.
+    """
+    digest = _digest(order)
+    key = sender.idempotency_key or _KEY_START + digest
+    known_by = replace(sender, idempotency_key=key, body_digest=digest)
+    if not sender.idempotency_key:
+        _let_go_of_old(known_by)
+    job, is_new = submit_job(order, known_by)
+    if order.live and not is_new and job.status in UNFINISHED:
+        request_live(job.pk)
+    return job
+
+
+def _digest(order: Order) -> str:
+    """Return the digest of all that decides what is heard, and in which file."""
+    heard: dict[str, Any] = {
+        one.name: getattr(order, one.name) for one in fields(order) if one.name != "live"
+    }
+    if isinstance(order.voice, Voice):
+        heard["voice"] = speaking_version(order.voice).pk
+    if isinstance(order.reference, NewClip):
+        heard["reference"] = [order.reference.fingerprint, order.reference.transcript]
+    said = [read_card(settings.CHECKPOINT).name, heard]
+    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _let_go_of_old(sender: Sender) -> None:
+    """Take the key from a job that is not to be joined, so that another can have it."""
+    key = sender.idempotency_key
+    jobs = RenderJob.objects.filter(owner_id=sender.owner_id, idempotency_key=key)
+    job = jobs.first()
+    if job is not None and not _may_be_joined(job):
+        jobs.filter(pk=job.pk).update(idempotency_key="")
+
+
+def _may_be_joined(job: RenderJob) -> bool:
+    """Say whether a job goes on, or succeeded a short time ago and has its file still."""
+    if job.status in UNFINISHED:
+        return not job.cancel_requested
+    if job.status != RenderJob.Status.SUCCEEDED or job.finished_at is None:
+        return False
+    age = dt.timedelta(seconds=OPENAI_REPEAT_SECONDS)
+    recent: QuerySet[RenderJob] = RenderJob.objects.filter(
+        pk=job.pk, finished_at__gt=database_now() - age
+    )
+    export = job.exports.filter(format=job.format, status=Export.Status.DONE).first()
+    return recent.exists() and export is not None and default_storage.exists(export.key)
+
 
 STREAM_FORMATS = ("audio", "sse")
 MOST_NAME_CHARS = 100
@@ -216,3 +298,37 @@ def fitting_bit_rate(form: str, sample_rate: int | None, bit_rate: int | None) -
     most = bits.most(sample_rate or max(FORMATS[form].sample_rates))
     fits = bit_rate in bits.steps if bits.steps else bit_rate >= bits.low
     return bit_rate if fits and bit_rate <= most else None
+
+
+SILENCE_SECONDS = 0.3
+_RATE = 24_000  # Hz, where the format has no rate of its own
+
+
+@cache
+def silence(form: str, seconds: float = SILENCE_SECONDS) -> bytes:
+    """Return a file of a format of FORMATS in which nothing is heard."""
+    rate = file_rate(form, _RATE, asked=None, bit_rate=None)
+    with tempfile.TemporaryDirectory(prefix="tts-silence-") as folder:
+        path = Path(folder) / f"silence.{form}"
+        with open_writer(path, form, rate) as writer:
+            writer.write(np.zeros(round(seconds * rate), np.float32))
+        return path.read_bytes()
+
+
+def silent_answer(form: str, stream_format: str) -> HttpResponseBase:
+    """Answer with a silence, as a file or as the events of `sse`."""
+    content = silence(form)
+    if stream_format == "sse":
+        usage = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
+        events: tuple[dict[str, Any], ...] = (
+            {"type": "speech.audio.delta", "audio": base64.b64encode(content).decode()},
+            {"type": "speech.audio.done", "usage": usage},
+        )
+        lines = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
+        answer = HttpResponse(lines, content_type="text/event-stream")
+    else:
+        answer = HttpResponse(content, content_type=FORMATS[form].content_type)
+        name = f"speech.{FORMATS[form].extension}"
+        answer.headers["Content-Disposition"] = f'inline; filename="{name}"'
+    answer.headers["Cache-Control"] = "private, no-store"
+    return answer

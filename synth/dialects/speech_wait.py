@@ -1,26 +1,48 @@
 """Let a request for speech wait for its audio without a thread: `POST /v1/audio/speech`.
 
 Django makes the job and answers at once; a header says how long may be waited for which job, and
-where to ask then. The audio is sent while it is rendered, as a file or as events. Where there is no
-place for another listener, the answer is kept back until the job has ended or the time is over;
-then, and where no audio came, what Django says at that address is the answer. Without this wrapper
-the first answer, an error that names the job, goes out.
+where to ask then. The audio is sent while it is rendered, as a file or as events, which a finished
+file can be sent as, too. Where there is no place for another listener, the answer is kept back
+until the job has ended or the time is over; then, and where no audio came, what Django says at that
+address is the answer. Without this wrapper the first answer, an error that names the job, goes out.
+What Django says is the job's audio, or why there is none.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from urllib.parse import parse_qs
+from typing import Any
+from urllib.parse import parse_qs, urlencode
 
+from asgiref.sync import sync_to_async
+from django.core.files.base import File
+from django.core.files.storage import default_storage
+from django.db import connection
+from django.db.models import Sum
+from django.db.models.functions import Length
+from django.http import HttpRequest, HttpResponseBase
+from django.urls import reverse
+
+from synth.api.jobs.serializers import file_name_of
 from synth.api.jobs.wait import JobWait
-from synth.dialects.speech_events import EventAnswer
+from synth.formats import FORMATS
 from synth.live.pipeline import LiveOptions
 from synth.live.streams import LIVE_HEADER, LiveAnswer, LivePlayer, live_headers
+from synth.models import Export, RenderJob, Segment
+from synth.transitions.jobs import UNFINISHED
+from ttsweb.http.api import ApiProblem
 from ttsweb.http.asgi_ask import COUNTED, Message, Receive, Scope, Send, path_of
+from ttsweb.http.problems import error_body
+from ttsweb.http.ranged import ObjectMissingError, ObjectResponse, StoredObject, object_response
+from ttsweb.leases import DATABASE_AWAY
+from ttsweb.refusals import POLL_SECONDS
 
+NO_RETRY = {"x-should-retry": "false"}  # the official client obeys it; it would try twice more
 THEN_HEADER = "TTS-Speech-Then"  # `SECONDS JOB ADDRESS`; set by the view, never sent on
 _HEADER_NAME = THEN_HEADER.lower().encode()
 _LIVE_NAME = LIVE_HEADER.lower().encode()
@@ -188,3 +210,203 @@ def _second_receive(receive: Receive) -> Receive:
         return {"type": "http.request", "body": b"", "more_body": False}
 
     return receive_rest
+
+
+EVENTS_TYPE = "text/event-stream"
+_EVENT_BYTES = 48 * 1024
+
+
+class FileEvents:
+    """Iterate over the events of a file, each of which can be decoded by itself.
+
+    A class and not a generator: closing one that never started would leave the file open.
+    """
+
+    def __init__(self, file: File[bytes], usage: dict[str, int]) -> None:
+        self._file, self._usage = file, usage
+        self.close = file.close
+
+    def __iter__(self) -> Iterator[bytes]:
+        while part := self._file.read(_EVENT_BYTES):
+            yield _delta(part)
+        yield _done(self._usage)
+
+
+class EventAnswer(LiveAnswer):
+    """Send audio as events while it is rendered; the last one tells the usage, or the error."""
+
+    def __init__(
+        self, scope: Scope, send: Send, headers: dict[str, str], job_id: uuid.UUID
+    ) -> None:
+        super().__init__(scope, send, {**headers, "Content-Type": EVENTS_TYPE})
+        self._has_trailers = False
+        self._job_id = job_id
+
+    async def part(self, audio: bytes) -> None:
+        await self._send_body(_delta(audio))
+
+    async def finish(self) -> None:
+        try:
+            usage = await sync_to_async(_read_usage_apart, thread_sensitive=False)(self._job_id)
+        except DATABASE_AWAY:
+            sentence = "All audio was sent, but the database does not tell the usage now."
+            await self.fail("database_unavailable", sentence)
+            return
+        await self._send_body(_done(usage))
+        await self._complete()
+
+    async def fail(self, code: str, sentence: str) -> None:
+        body = {"type": "error", **error_body(500, code, sentence)}
+        await self._send_body(b"event: error\n" + _event(body))
+        await self._complete()
+
+
+def read_usage(job_id: uuid.UUID) -> dict[str, int]:
+    """Return what a job took: characters in, frames of codes out.
+
+    The web process has no tokenizer, so characters stand for the tokens of the text.
+    """
+    jobs = RenderJob.objects.filter(pk=job_id)
+    characters = jobs.values_list(Length("text"), flat=True).first() or 0
+    segments = Segment.objects.filter(job=job_id)
+    frames = segments.aggregate(frames=Sum("take__frames"))["frames"] or 0
+    return {
+        "input_tokens": characters,
+        "output_tokens": frames,
+        "total_tokens": characters + frames,
+    }
+
+
+def _read_usage_apart(job_id: uuid.UUID) -> dict[str, int]:
+    """Read the usage in a thread that keeps no connection."""
+    try:
+        return read_usage(job_id)
+    finally:
+        connection.close()
+
+
+def _delta(audio: bytes) -> bytes:
+    return _event({"type": "speech.audio.delta", "audio": base64.b64encode(audio).decode()})
+
+
+def _done(usage: dict[str, int]) -> bytes:
+    return _event({"type": "speech.audio.done", "usage": usage})
+
+
+def _event(data: dict[str, Any]) -> bytes:
+    return f"data: {json.dumps(data)}\n\n".encode()
+
+
+# Seconds that a call waits for its audio: less than the 600 s after which OpenAI's client gives up.
+OPENAI_WAIT_SECONDS = 300.0
+
+JOB_HEADER = "TTS-Job-Id"
+
+
+def speech_answer(
+    request: HttpRequest,
+    job: RenderJob,
+    *,
+    stream_format: str,
+    may_wait: bool = False,
+    result_route: str = "v1-speech",
+) -> HttpResponseBase:
+    """Return the audio of a job that has succeeded.
+
+    Args:
+        may_wait: let SpeechWait send the audio of an unfinished job while it is rendered, or keep
+            the answer back until the job has ended.
+        result_route: the name of the address that answers, in the same dialect, once the job has
+            ended.
+
+    Raises:
+        ApiProblem: there is no audio; the sentence names the job and where to look for it.
+    """
+    if job.status in UNFINISHED:
+        if may_wait:
+            raise _waiting(job, stream_format, result_route)
+        raise _not_finished(job)
+    export = job.exports.filter(format=job.format, status=Export.Status.DONE).first()
+    if job.status != RenderJob.Status.SUCCEEDED or export is None:
+        raise _without_audio(job)
+    try:
+        answer = _events(job, export) if stream_format == "sse" else _file(request, job, export)
+    except (ObjectMissingError, FileNotFoundError) as error:
+        raise _error(
+            410,
+            "audio_gone",
+            f"The audio file of the job {job.pk} is no longer stored; send the request again.",
+            job,
+        ) from error
+    answer.headers[JOB_HEADER] = str(job.pk)
+    return answer
+
+
+def _file(request: HttpRequest, job: RenderJob, export: Export) -> HttpResponseBase:
+    stored = StoredObject(
+        key=export.key,
+        content_type=FORMATS[export.format].content_type,
+        filename=file_name_of(job),
+        etag=export.sha256,
+        is_finished=True,
+    )
+    answer = object_response(request, stored)
+    if answer.status_code == 416:
+        message = f"The range lies outside the file, which has {export.size_bytes} bytes."
+        raise _error(416, "range_not_satisfiable", message, job)
+    return answer
+
+
+def _events(job: RenderJob, export: Export) -> HttpResponseBase:
+    """Return the audio as events, each of which can be decoded by itself."""
+    file = default_storage.open(export.key, "rb")
+    answer = ObjectResponse(FileEvents(file, read_usage(job.pk)), content_type=EVENTS_TYPE)
+    answer.headers["Cache-Control"] = "private, no-store"
+    answer.headers["X-Accel-Buffering"] = "no"  # nginx would hold events back
+    return answer
+
+
+def _waiting(job: RenderJob, stream_format: str, result_route: str) -> ApiProblem:
+    """Return what is answered at once where nobody can wait: the same request joins the job."""
+    if OPENAI_WAIT_SECONDS <= 0:
+        return _not_finished(job)
+    address = reverse(result_route, args=[job.pk])
+    query = urlencode({"stream_format": stream_format})
+    return ApiProblem(
+        503,
+        "too_many_waiting",
+        f"The job {job.pk} is queued, but too many requests are waiting for audio. Send the "
+        "same request again, which then waits for this job, or poll GET "
+        f"{reverse('job', args=[job.pk])}.",
+        retry_after=POLL_SECONDS,
+        headers={
+            JOB_HEADER: str(job.pk),
+            THEN_HEADER: f"{OPENAI_WAIT_SECONDS} {job.pk} {address}?{query}",
+            LIVE_HEADER: LiveOptions.of(job).to_header(),
+        },
+    )
+
+
+def _not_finished(job: RenderJob) -> ApiProblem:
+    message = (
+        f"The job {job.pk} is not finished yet and continues. Poll GET "
+        f"{reverse('job', args=[job.pk])}, then fetch "
+        f"{reverse('job-audio', args=[job.pk])}; or send the same request again, which "
+        "waits for this job again."
+    )
+    return _error(504, "job_not_finished", message, job)
+
+
+def _without_audio(job: RenderJob) -> ApiProblem:
+    """Return why an ended job has no audio, or not all of it."""
+    if job.status == RenderJob.Status.CANCELLED:
+        return _error(409, "job_cancelled", f"The job {job.pk} was cancelled.", job)
+    message = f"The job {job.pk} is {job.status}: {job.error_message or 'it has no audio.'}"
+    if job.status == RenderJob.Status.PARTIAL:
+        message += f" Fetch the audio that exists from {reverse('job-audio', args=[job.pk])}."
+    return _error(500, job.error_code or "job_failed", message, job)
+
+
+def _error(status: int, code: str, message: str, job: RenderJob) -> ApiProblem:
+    """Return an error that a retry does not mend."""
+    return ApiProblem(status, code, message, headers={**NO_RETRY, JOB_HEADER: str(job.pk)})

@@ -32,7 +32,7 @@ from synth.dialects.openai_catalogue import (
     VoiceView,
 )
 from synth.dialects.openai_speech import SpeechResultView, SpeechView
-from synth.dialects.sockets.views import FishSocketView, SocketView
+from synth.dialects.socket_protocols import FishSocketView, SocketView
 from synth.dialects.views import UnknownRouteView
 
 View = Callable[..., HttpResponseBase]

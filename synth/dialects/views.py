@@ -22,9 +22,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.api.accounts.authentication import DialectKeyAuthentication
+from synth.api.authentication import DialectKeyAuthentication
 from synth.card import CardError
-from synth.dialects.speech_wait import THEN_HEADER
+from synth.dialects.speech_wait import NO_RETRY, THEN_HEADER
 from synth.models import IgnoredField
 from ttsweb.http.api import ApiProblem, check_query, problem_response
 from ttsweb.http.problems import ErrorShape, error_body
@@ -74,7 +74,6 @@ def ignored_counts() -> dict[str, dict[str, int]]:
 
 
 REQUEST_HEADER = "X-Request-Id"  # clients put it into their errors and logs
-NO_RETRY = {"x-should-retry": "false"}  # the official client obeys it; it would try twice more
 _PARAMS = {  # our names of fields -> theirs
     "text": "input",
     "format": "response_format",

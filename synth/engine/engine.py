@@ -35,8 +35,8 @@ from synth.engine.errors import (
 from synth.engine.loading.engine_config import EngineConfig
 from synth.engine.loading.loaded_models import LoadedModels, check_folder, engine_class, load_models
 from synth.engine.loading.memory import MemoryPlan, held_bytes, memory_report
+from synth.engine.model.decode import StepRunner, capture_steps, find_backend
 from synth.engine.model.decode_state import DecodeState
-from synth.engine.model.graphs import StepRunner, capture_steps, find_backend
 from synth.engine.model.prefill import PrefixCache
 from synth.engine.prompt import PromptParts, prompt_builder
 from synth.engine.slots.batch import SlotBatch

@@ -1,7 +1,7 @@
 """Estimate when unfinished work is done, from what was rendered lately; say nothing if unsure.
 
 A time is given only where it is probably right within WITHIN of itself: where what was measured
-is steady, recent and enough. Pages and commands say WITHOUT_ETA otherwise.
+is steady, recent and enough. Pages and commands say otherwise what `without_eta` returns.
 """
 
 from __future__ import annotations
@@ -19,13 +19,22 @@ from django.core.cache.backends.locmem import LocMemCache
 from django.db.models import Case, Count, Exists, F, OuterRef, Q, Sum, Value, When
 from django.db.models.functions import Length
 
-from synth.jobs.queue_places import LaneState, QueueState, read_lanes
-from synth.jobs.throughput import BREAK_SECONDS, WITHIN, Ended, Estimate, Throughput, steps_of
+from synth.jobs.queue import (
+    BREAK_SECONDS,
+    WITHIN,
+    Ended,
+    Estimate,
+    LaneState,
+    QueueState,
+    Throughput,
+    read_lanes,
+    steps_of,
+)
 from synth.models import Export, RenderJob, Segment, WorkerStatus
 from synth.transitions.jobs import OPEN, UNFINISHED
 from ttsweb import leases
 
-WITHOUT_ETA = "estimating the time left"
+WITHOUT_ETA, MAKING_FILE = "estimating the time left", "making the file"
 WINDOW_SECONDS = 600.0
 MOST_SEGMENTS = 400  # of the newest; a busy machine ends more than that in the window
 FIRST_SHARE = 0.1  # of a job's characters, before which a job that runs says little of itself
@@ -49,6 +58,12 @@ def hours(seconds: float) -> str:
     if seconds < 5400:
         return f"{round(seconds / 60)} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def without_eta(job: RenderJob) -> str:
+    """Return what is said of a job that runs where nobody knows how long it takes."""
+    ended = job.segments_done + job.segments_failed + job.segments_cancelled
+    return MAKING_FILE if ended >= job.segments_total else WITHOUT_ETA
 
 
 def eta_seconds(job: RenderJob) -> int | None:

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from synth.formats import BOOK_FORMATS, LOSSY
 from synth.jobs.options import JobOptions
-from synth.webhooks.endpoints import check_webhook_url
+from synth.webhooks import check_webhook_url
 from ttsweb.http.guarded_fetch import FetchError, fetch
 from ttsweb.refusals import SubmitRejectedError
 from voices.clip_checks import ClipRejectedError, check_clip

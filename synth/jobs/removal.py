@@ -16,9 +16,9 @@ from django.db.models import QuerySet
 
 from synth.models import BookFile, Export, LiveChunk, RenderJob, Segment, Take
 from synth.signals import item_deleted
+from ttsweb.storage import delete_objects_on_commit
 from voices.models import ReferenceClip, StoredClip, VoiceVersion
-from voices.objects import collect_clips, delete_objects_on_commit
-from voices.removal import drop_references
+from voices.objects import collect_clips, drop_references
 
 ITEMS_AT_ONCE = 200  # of a batch, in one transaction
 

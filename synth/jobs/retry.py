@@ -12,9 +12,9 @@ from django.db.models.functions import Length
 
 from synth.accounts.limits import check_job
 from synth.jobs.planning import Planner
+from synth.jobs.queue import lane_of
 from synth.jobs.submit import segment_seed
 from synth.models import ApiKey, JobVoice, RenderJob, Segment
-from synth.models.keys import lane_of
 from synth.text.normalise import clean_text, is_speakable
 from synth.transitions.jobs import OPEN, UNFINISHED, UNSPOKEN, retry_job, silence_of
 from synth.transitions.segment_edits import CHANGEABLE, choose_take, render_again, say_otherwise
@@ -120,6 +120,17 @@ def check_voice(pinned: JobVoice) -> None:
     if version.status == VoiceVersion.Status.FAILED:
         sentence = f"The voice could not be encoded: {version.error_message}"
         raise RetryRefusedError("voice_failed", sentence)
+
+
+def silent_speakers(job: RenderJob) -> set[int]:
+    """Return the speakers of a job whose segments cannot be rendered again."""
+    found = set()
+    for pinned in voices_to_check([job.pk]):
+        try:
+            check_voice(pinned)
+        except RetryRefusedError:
+            found.add(pinned.speaker)
+    return found
 
 
 def check_silence(pinned: JobVoice) -> None:

@@ -20,11 +20,10 @@ from django.db.models import AutoField, Field, Model, Q, QuerySet
 from django.utils import timezone
 
 from synth.accounts.limits import check_job, check_upload_bytes
-from synth.jobs.chains import links_of
 from synth.jobs.planning import Order as Order
-from synth.jobs.planning import PlannedJob, Planner
+from synth.jobs.planning import PlannedJob, Planner, links_of
+from synth.jobs.queue import lane_of
 from synth.models import ApiKey, Batch, BookSource, Chapter, JobVoice, RenderJob, Segment
-from synth.models.keys import lane_of
 from synth.transitions.jobs import UNFINISHED
 from ttsweb.refusals import SubmitRejectedError
 from ttsweb.work import Kind, enqueue

@@ -1,4 +1,4 @@
-"""Gather the lexicons that apply to a job, each looked up and compiled once for a request."""
+"""Find the lexicons that somebody sees or that apply to a job; compile each once for a request."""
 
 from __future__ import annotations
 
@@ -6,25 +6,57 @@ import datetime as dt
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any
 
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.db.models import Q, QuerySet
 
-from synth.lexicons.store import find_applied_lexicons, find_named
 from synth.models import Lexicon, LexiconEntry
 from synth.text.pauses import DEFAULT_PAUSES, Pauses
-from synth.text.replacing import Layer
-from synth.text.respeaking import Speech, respeak
+from synth.text.respeaking import Layer, Speech, respeak
 from synth.text.rules import KINDS, MAX_SLOW, Budget, Rule, RuleError, TooSlowError, check_rule
 from synth.text.segments import Piece
 from synth.text.speller import speller
 from ttsweb.refusals import SubmitRejectedError
 
+EVERYBODYS = Q(owner__isnull=True)
 # Seconds that applying lexicons may take for one request: a pattern that tries for ever is found.
 LEXICON_SECONDS = 2.0
 
 MAX_LAYERS = 16  # one of 5,000 words takes about 10 MB
+
+
+def find_visible_lexicons(user: AbstractBaseUser | AnonymousUser) -> QuerySet[Lexicon]:
+    """Return the user's lexicons and everybody's; a superuser's are all."""
+    if not user.is_authenticated:
+        return Lexicon.objects.none()
+    if getattr(user, "is_superuser", False):
+        return Lexicon.objects.all()
+    return Lexicon.objects.filter(EVERYBODYS | Q(owner_id=user.pk))
+
+
+def find_applied_lexicons(owner: AbstractBaseUser | None) -> QuerySet[Lexicon]:
+    """Return what may apply to jobs of a user: own and everybody's, never another user's.
+
+    None is the system itself, to which everybody's apply.
+    """
+    own = Q(owner_id=owner.pk) if owner is not None else Q(pk__in=[])
+    return Lexicon.objects.filter(EVERYBODYS | own)
+
+
+def find_named(lexicons: QuerySet[Lexicon], wanted: str) -> Lexicon | None:
+    """Return the lexicon with this id or name, an own one before everybody's; None without one."""
+    with suppress(ValueError):
+        if found := lexicons.filter(pk=uuid.UUID(wanted)).first():
+            return found
+    if "\0" in wanted or any("\ud800" <= letter <= "\udfff" for letter in wanted):
+        return None  # no database holds such a name, nor takes the question
+    named = list(lexicons.filter(name__iexact=wanted)[:10])
+    # Names in another case differ between databases: the exact one, and an own one, come first.
+    named.sort(key=lambda lexicon: (lexicon.owner_id is None, lexicon.name != wanted))
+    return named[0] if named else None
 
 
 def read_layer(lexicon: Lexicon, language: str) -> Layer:

@@ -17,8 +17,7 @@ from synth.lexicons.store import Mode, check_entry, put_entries
 from synth.models import Lexicon, LexiconEntry
 from synth.text.languages import language_tag
 from synth.text.rules import KINDS, MAX_SLOW, Rule, RuleError
-from ttsweb.counted import counted
-from ttsweb.refusals import RefusedError
+from ttsweb.refusals import RefusedError, counted
 
 MAX_BAD_LINES = 20  # then no more are looked for: a pattern's trial takes its time
 MAX_ENTRY_BYTES = 5000

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Literal
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import IntegrityError, transaction
-from django.db.models import Max, Q, QuerySet
+from django.db.models import Max
 from django.utils import timezone
 
 from synth.models import Lexicon, LexiconEntry
@@ -18,44 +17,12 @@ from synth.text.rules import Rule, RuleError, check_rule
 from ttsweb.refusals import RefusedError
 
 MAX_LEXICON_ENTRIES = 5000  # of one lexicon; a layer of them takes about 10 MB of memory
-EVERYBODYS = Q(owner__isnull=True)
-
-
-def find_visible_lexicons(user: AbstractBaseUser | AnonymousUser) -> QuerySet[Lexicon]:
-    """Return the user's lexicons and everybody's; a superuser's are all."""
-    if not user.is_authenticated:
-        return Lexicon.objects.none()
-    if getattr(user, "is_superuser", False):
-        return Lexicon.objects.all()
-    return Lexicon.objects.filter(EVERYBODYS | Q(owner_id=user.pk))
-
-
-def find_applied_lexicons(owner: AbstractBaseUser | None) -> QuerySet[Lexicon]:
-    """Return what may apply to jobs of a user: own and everybody's, never another user's.
-
-    None is the system itself, to which everybody's apply.
-    """
-    own = Q(owner_id=owner.pk) if owner is not None else Q(pk__in=[])
-    return Lexicon.objects.filter(EVERYBODYS | own)
 
 
 def may_change(user: AbstractBaseUser | AnonymousUser, lexicon: Lexicon) -> bool:
     """Return whether a user who sees a lexicon may also change it."""
     is_own = user.pk is not None and lexicon.owner_id == user.pk
     return is_own or bool(getattr(user, "is_superuser", False))
-
-
-def find_named(lexicons: QuerySet[Lexicon], wanted: str) -> Lexicon | None:
-    """Return the lexicon with this id or name, an own one before everybody's; None without one."""
-    with suppress(ValueError):
-        if found := lexicons.filter(pk=uuid.UUID(wanted)).first():
-            return found
-    if "\0" in wanted or any("\ud800" <= letter <= "\udfff" for letter in wanted):
-        return None  # no database holds such a name, nor takes the question
-    named = list(lexicons.filter(name__iexact=wanted)[:10])
-    # Names in another case differ between databases: the exact one, and an own one, come first.
-    named.sort(key=lambda lexicon: (lexicon.owner_id is None, lexicon.name != wanted))
-    return named[0] if named else None
 
 
 Mode = Literal["append", "replace"]

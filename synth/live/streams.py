@@ -20,8 +20,8 @@ from typing import Any
 from synth.formats import FORMATS
 from synth.live.pipeline import BYTES_PER_SAMPLE, LiveOptions, Pipeline
 from synth.live.watcher import Listener, LiveWatcher, Pause, Sound, read_object
+from ttsweb.configuration.library import CONTENT_POLICY_HEADER
 from ttsweb.http.asgi_ask import AsgiApp, Receive, Scope, Send, ask, find_row, until_left
-from ttsweb.http.csp import HEADER as CSP_HEADER
 from ttsweb.http.problems import send_problem
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ def live_headers(form: str, job_id: uuid.UUID) -> dict[str, str]:
         "Accept-Ranges": "none",
         "X-Accel-Buffering": "no",  # nginx would keep audio back
         "X-Content-Type-Options": "nosniff",
-        CSP_HEADER: "default-src 'none'; sandbox",
+        CONTENT_POLICY_HEADER: "default-src 'none'; sandbox",
         "TTS-Job-Id": str(job_id),
     }
 

@@ -1,8 +1,7 @@
 import django.db.models.deletion
 import django.db.models.functions.text
 import django.utils.timezone
-import synth.models.keys
-import synth.models.webhooks
+import synth.models.accounts
 import uuid
 from django.conf import settings
 from django.db import migrations, models
@@ -96,7 +95,7 @@ class Migration(migrations.Migration):
             ('last_used_at', models.DateTimeField(blank=True, null=True)),
             ('expires_at', models.DateTimeField(blank=True, null=True)),
             ('revoked_at', models.DateTimeField(blank=True, null=True)),
-            ('scopes', models.JSONField(default=synth.models.keys.default_scopes)),
+            ('scopes', models.JSONField(default=synth.models.accounts.default_scopes)),
             ('max_queued_chars', models.PositiveIntegerField(blank=True, help_text="Limits the characters in this key's texts that are not rendered yet; empty: no limit.", null=True, verbose_name='most queued characters')),
             ('max_unfinished_jobs', models.PositiveIntegerField(blank=True, help_text='Limits the jobs of this key that are queued or running; empty: no limit.', null=True, verbose_name='most unfinished jobs')),
             ('max_requests_per_minute', models.PositiveIntegerField(blank=True, help_text='Limits the requests per clock minute; empty: no limit.', null=True, verbose_name='most requests per minute')),
@@ -367,7 +366,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel('WebhookEndpoint', fields=[
             ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
             ('url', models.CharField(max_length=2000)),
-            ('events', models.JSONField(default=synth.models.webhooks.all_events)),
+            ('events', models.JSONField(default=synth.models.accounts.all_events)),
             ('enabled', models.BooleanField(default=True)),
             ('created_at', models.DateTimeField(auto_now_add=True)),
             ('owner', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='webhook_endpoints', to=settings.AUTH_USER_MODEL)),

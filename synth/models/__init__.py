@@ -1,5 +1,18 @@
 """Store what is rendered: jobs, batches, books, lexicons, keys, webhooks."""
 
+from synth.models.accounts import ApiKey as ApiKey
+from synth.models.accounts import AuditEntry as AuditEntry
+from synth.models.accounts import ExternalIdentity as ExternalIdentity
+from synth.models.accounts import IgnoredField as IgnoredField
+from synth.models.accounts import Lexicon as Lexicon
+from synth.models.accounts import LexiconEntry as LexiconEntry
+from synth.models.accounts import NoticeWish as NoticeWish
+from synth.models.accounts import SecondFactor as SecondFactor
+from synth.models.accounts import SignInTry as SignInTry
+from synth.models.accounts import WebhookDelivery as WebhookDelivery
+from synth.models.accounts import WebhookEndpoint as WebhookEndpoint
+from synth.models.accounts import WebhookSecret as WebhookSecret
+from synth.models.accounts import default_scopes as default_scopes
 from synth.models.books import Batch as Batch
 from synth.models.books import BatchEntry as BatchEntry
 from synth.models.books import BookBatch as BookBatch
@@ -19,16 +32,3 @@ from synth.models.jobs import Segment as Segment
 from synth.models.jobs import SweepTurn as SweepTurn
 from synth.models.jobs import Take as Take
 from synth.models.jobs import WorkerStatus as WorkerStatus
-from synth.models.keys import ApiKey as ApiKey
-from synth.models.keys import IgnoredField as IgnoredField
-from synth.models.keys import default_scopes as default_scopes
-from synth.models.lexicons import Lexicon as Lexicon
-from synth.models.lexicons import LexiconEntry as LexiconEntry
-from synth.models.sign_in import AuditEntry as AuditEntry
-from synth.models.sign_in import ExternalIdentity as ExternalIdentity
-from synth.models.sign_in import NoticeWish as NoticeWish
-from synth.models.sign_in import SecondFactor as SecondFactor
-from synth.models.sign_in import SignInTry as SignInTry
-from synth.models.webhooks import WebhookDelivery as WebhookDelivery
-from synth.models.webhooks import WebhookEndpoint as WebhookEndpoint
-from synth.models.webhooks import WebhookSecret as WebhookSecret

@@ -9,8 +9,8 @@ from django.db import models
 from django.db.models import Q
 
 from synth.formats import BOOK_FILES
+from synth.models.accounts import ApiKey
 from synth.models.jobs import RenderJob
-from synth.models.keys import ApiKey
 from ttsweb.leases import LeasedModel
 
 

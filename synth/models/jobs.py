@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from typing import ClassVar
 
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from synth.models.keys import ApiKey
+from synth.models.accounts import ApiKey
 from ttsweb.leases import LeasedModel
 from voices.models import VoiceVersion
 
@@ -214,8 +213,7 @@ class Segment(LeasedModel):
     speaker = models.PositiveSmallIntegerField(default=0)
     seed = models.BigIntegerField()
     pause_after_ms = models.PositiveIntegerField(default=0)
-    # In a job with history: the index of the first segment of its chain, its own place in it, and
-    # how many come after it there.
+    # With history: the first segment of its chain, its own place there, and how many come after.
     chain = models.PositiveIntegerField(null=True, blank=True)
     chain_place = models.PositiveSmallIntegerField(null=True, blank=True)
     chain_left = models.PositiveSmallIntegerField(null=True, blank=True)
@@ -377,7 +375,7 @@ class RenderedDay(models.Model):
 
 
 class WorkerStatus(models.Model):
-    """What a worker last said of itself; pages and probes read it, nothing depends on it."""
+    """What a worker last said of itself: for pages and probes, and for who wants its name."""
 
     class State(models.TextChoices):
         STARTING = "starting"
@@ -402,6 +400,8 @@ class WorkerStatus(models.Model):
     engine_class = models.JSONField(default=dict, blank=True)  # the fields of contract.EngineClass
     # slots, slots_in_use, frames_per_second, load_seconds, codes_cache_bytes and others
     figures = models.JSONField(default=dict, blank=True)
+    # Tells the processes of a name apart: of two that live, one must not free what the other holds.
+    run = models.CharField(max_length=32, blank=True, default="", db_default="")
     started_at = models.DateTimeField()
     last_seen_at = models.DateTimeField()
 
@@ -424,7 +424,7 @@ class SweepTurn(models.Model):
     Nobody waits for the turn of `BACKUP`: its `next_at` is when the newest backup was made.
     """
 
-    BACKUP: ClassVar[str] = "backup"
+    BACKUP = "backup"
 
     name = models.CharField(max_length=40, primary_key=True)
     next_at = models.DateTimeField()

@@ -2,7 +2,8 @@
 
 An item is a job and locks its own row first; a batch's row is locked after it, never before. What a
 batch knows of its items is counted anew each time from their rows, in a transaction of its own once
-an item's end has committed: a count that a killed process left out is made by the sweep.
+an item's end has committed: a count that a killed process left out is made by the sweep. After
+batches of books a worker is sent (`synth/batches/turns.py`).
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from functools import partial
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Count, Exists, F, OuterRef, QuerySet, Subquery
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from django.dispatch import receiver
 
 from synth.jobs.removal import ITEMS_AT_ONCE, drop_exports, lock_jobs
-from synth.models import Batch, Export, JobVoice, RenderJob, Segment
+from synth.models import Batch, BatchEntry, Export, JobVoice, RenderJob, Segment
 from synth.signals import batch_ended, item_deleted, job_reopened, jobs_ended
 from synth.transitions.jobs import (
     REOPENED,
@@ -32,8 +33,8 @@ from synth.transitions.jobs import (
     queue_again,
 )
 from ttsweb import leases
-from ttsweb.counted import counted
-from ttsweb.work import Kind, enqueue
+from ttsweb.refusals import counted
+from ttsweb.work import ADVANCE_BOOK_BATCH, Kind, enqueue, enqueue_task
 from voices.models import VoiceVersion
 
 CANCELLED_AT_ONCE = 2_000  # items in one transaction
@@ -64,7 +65,7 @@ def settle_batch_on_commit(batch_id: uuid.UUID) -> None:
 def settle_batch(batch_id: uuid.UUID) -> None:
     """Count the ended items of an unfinished batch; after the last one order its zip, or end it."""
     with transaction.atomic():
-        batch = _open(batch_id).select_for_update().first()
+        batch = open_batch(batch_id).select_for_update().first()
         if batch is None:
             return
         counts = count_items([batch_id]).get(batch_id, {})
@@ -88,7 +89,7 @@ def end_batch(batch_id: uuid.UUID, **columns: Any) -> bool:
     """End a batch of texts or of books and tell of it; of many callers exactly one does."""
     now = leases.database_now()
     with transaction.atomic():
-        ended = _open(batch_id).update(ended_at=now, updated_at=now, **columns)
+        ended = open_batch(batch_id).update(ended_at=now, updated_at=now, **columns)
         if ended:
             batch_ended.send(Batch, batch_id=batch_id)
     return bool(ended)
@@ -119,7 +120,7 @@ def cancel_batch(batch_id: uuid.UUID) -> bool:
     """
     now = leases.database_now()
     with transaction.atomic():
-        if not _open(batch_id).update(cancelled_at=now, updated_at=now):
+        if not open_batch(batch_id).update(cancelled_at=now, updated_at=now):
             return False
         drop_exports(Export.objects.filter(batch=batch_id))
     _cancel_items(batch_id)
@@ -157,6 +158,31 @@ def settle_batches_of(jobs: Collection[RenderJob], **_: Any) -> None:
     """Have the batches counted that ended jobs are items of, once this has committed."""
     for batch_id in {job.batch_id for job in jobs if job.batch_id is not None}:
         settle_batch_on_commit(batch_id)
+
+
+def advance_on_commit(batch_id: uuid.UUID) -> None:
+    """Have a worker look after a batch once the current transaction has committed."""
+    enqueue_task(ADVANCE_BOOK_BATCH, str(batch_id))
+
+
+@receiver(jobs_ended)
+def advance_batches_of(jobs: Collection[RenderJob], **_: Any) -> None:
+    """Have the batches looked after that ended jobs, of books or of samples, belong to."""
+    ids = [job.pk for job in jobs if job.kind == RenderJob.Kind.BOOK]
+    if not ids:
+        return
+    entries = BatchEntry.objects.filter(Q(book__job__in=ids) | Q(book__sample_job__in=ids))
+    for batch_id in entries.values_list("batch", flat=True):
+        advance_on_commit(batch_id)
+
+
+def advance_batch_of_book(book_id: uuid.UUID) -> bool:
+    """Have the batch of a book looked after; False where it is in none."""
+    batch_id = BatchEntry.objects.filter(book=book_id).values_list("batch", flat=True).first()
+    if batch_id is None:
+        return False
+    advance_on_commit(batch_id)
+    return True
 
 
 @receiver(job_reopened)
@@ -250,7 +276,7 @@ def _end(batch: Batch, status: JobStatus, error_code: str = "", error_message: s
     )
 
 
-def _open(batch_id: uuid.UUID) -> QuerySet[Batch]:
+def open_batch(batch_id: uuid.UUID) -> QuerySet[Batch]:
     return Batch.objects.filter(pk=batch_id, ended_at__isnull=True)
 
 

@@ -26,11 +26,10 @@ from synth.transitions.jobs import (
     telling_failure,
 )
 from ttsweb import leases
-from ttsweb.counted import counted
 from ttsweb.leases import AnyClaim, Claim
-from ttsweb.storage import MadeFile
+from ttsweb.refusals import counted
+from ttsweb.storage import MadeFile, delete_objects_on_commit
 from ttsweb.work import Kind, enqueue
-from voices.objects import delete_objects_on_commit
 
 State = BookSource.State
 

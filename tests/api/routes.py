@@ -16,13 +16,13 @@ from django.db import transaction
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from rest_framework.test import APIClient
 
-from synth.accounts.keys import create_key
+from synth.accounts.access import create_key
 from synth.audiobooks.plans import load_plan
 from synth.dialects.openai_catalogue import ModelsView
 from synth.dialects.urls import list_models
 from synth.dialects.views import UnknownRouteView
 from synth.models import ApiKey, AuditEntry
-from synth.webhooks.endpoints import secret_of
+from synth.webhooks import secret_of
 from tests.factories import (
     make_batch,
     make_book_batch,

@@ -31,7 +31,7 @@ _MAKE_KEY = """
 import django; django.setup()
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from synth.accounts.keys import create_key
+from synth.accounts.access import create_key
 from ttsweb.migration import migrate_once
 migrate_once(settings.DATA_DIR)
 users = get_user_model().objects
@@ -142,7 +142,7 @@ _MAKING: dict[str, Callable[[Served], tuple[str, dict[str, Any]]]] = {
 
 
 @contextmanager
-def serve(folder: Path, **settings: str) -> Iterator[Served]:
+def serve(folder: Path, *arguments: str, **settings: str) -> Iterator[Served]:
     """Serve the project with a worker on the built-in model, from a folder of its own."""
     environment = environment_for(folder) | SETTINGS | settings
     key = run_python(environment, _MAKE_KEY)
@@ -151,7 +151,11 @@ def serve(folder: Path, **settings: str) -> Iterator[Served]:
     with (
         log.open("w") as errors,
         subprocess.Popen(
-            [*command, "--json"], env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
+            [*command, "--json", *arguments],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
         ) as process,
     ):
         try:

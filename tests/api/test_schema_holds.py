@@ -53,7 +53,7 @@ UNSAYABLE = {
     "deadline_invalid",  # which moments are ten years ahead
     "too_many_files",  # how many clips the operator allows
     "clip_required",  # as many clips as transcripts
-    *("text_unspeakable", "text_empty"),  # what can be spoken
+    *("text_unspeakable", "text_empty", "text_not_text"),  # what can be spoken
     "transcript_required",  # a clip needs its words
     "url_invalid",  # which URLs lead somewhere
     "url_private_address",  # which URLs lead inside

@@ -19,7 +19,7 @@ from django.urls import reverse
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from synth.accounts.keys import create_key
+from synth.accounts.access import create_key
 from synth.models import ApiKey, AuditEntry
 from tests.answers import refusal_of
 from tests.api.routes import (

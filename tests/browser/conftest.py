@@ -24,7 +24,7 @@ _MAKE_USER = f"""
 import django; django.setup()
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from synth.accounts.keys import create_key
+from synth.accounts.access import create_key
 from ttsweb.migration import migrate_once
 migrate_once(settings.DATA_DIR)
 user = get_user_model().objects.create_superuser({USER!r}, password={PASSWORD!r})

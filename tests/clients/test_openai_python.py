@@ -22,6 +22,8 @@ from tests.workers.commands import CLIP
 Format = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
 TEXT = "I saw the lamp."
 MODEL = "tts-1"
+# Streams of AAC and MP3 say nowhere how many samples of their first and last frames are no sound.
+_PADDING = {"aac": 2 * 1024, "mp3": 4 * 576}
 
 
 def jobs_of(serving: Serving) -> list[dict[str, Any]]:
@@ -72,7 +74,8 @@ def test_every_format_is_speech_of_the_same_length(
     reference, reference_rate, _ = decoded(speak(client, response_format="flac").content)
     assert answer.response.headers["content-type"] == content_type
     assert 0.02 < np.sqrt(np.mean(np.square(samples))) < 0.5
-    assert len(samples) / rate == pytest.approx(len(reference) / reference_rate, abs=0.1)
+    padding = _PADDING.get(form, 0) / rate + 0.001
+    assert len(samples) / rate == pytest.approx(len(reference) / reference_rate, abs=padding)
 
 
 def test_other_speed_changes_the_length_and_renders_nothing_again(

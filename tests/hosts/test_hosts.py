@@ -28,7 +28,7 @@ from safetensors.numpy import load
 
 from lab.s3_server import S3Server, s3_server
 from lab.servers import find_redis
-from synth.accounts.keys import create_key
+from synth.accounts.access import create_key
 from synth.models import Export, RenderJob, Segment, Take, WorkerStatus
 from tests.conftest import use_storage
 from tests.factories import make_user

@@ -15,7 +15,7 @@ from django.db import connection
 from pytest_django import DjangoDbBlocker, Settings
 from rest_framework.test import APIClient
 
-from synth.accounts.keys import create_key
+from synth.accounts.access import create_key
 from tests.factories import RIGHTS_OF_PEOPLE, make_user
 from tests.synth.served import Served, serving
 from tests.workers.pairs import Pair

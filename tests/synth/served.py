@@ -63,7 +63,7 @@ for line in sys.stdin:
 
 _MAKE_KEY = """
 from django.core.management import call_command
-from synth.accounts.keys import create_key
+from synth.accounts.access import create_key
 call_command("migrate", verbosity=0)
 answer = create_key(make_user("operator"), "test")[1]
 """
@@ -126,7 +126,7 @@ def serving(data_dir: Path) -> Iterator[Served]:
         try:
             base_url = f"http://127.0.0.1:{listening.getsockname()[1]}/api/v1"
             headers = {"Authorization": f"Bearer {key}"}
-            with httpx.Client(base_url=base_url, headers=headers, timeout=30) as client:
+            with httpx.Client(base_url=base_url, headers=headers, timeout=180) as client:
                 client.get("/jobs").raise_for_status()
                 yield Served(client, process.pid, beside)
         finally:

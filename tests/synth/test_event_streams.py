@@ -13,7 +13,7 @@ import pytest
 
 from synth.api.jobs import event_streams
 from synth.api.jobs.event_streams import SEEN_HEADER, EventStreams
-from synth.jobs.events import ClosedSegment, JobState, Mark
+from synth.api.jobs.events import ClosedSegment, JobState, Mark
 from tests.event_loop import in_event_loop
 from tests.synth.served import Served, check_untouched
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import statistics
 import time
 import uuid
 from collections.abc import Callable, Collection
@@ -271,7 +270,7 @@ def test_real_server_cuts_a_wait_to_the_setting_and_validates_it(server: Served)
 def test_real_server_holds_no_thread_for_a_waiting_poll(server: Served) -> None:
     job, threads = server.make_job(), Path(f"/proc/{server.process_id}/task")
 
-    async def run() -> float:
+    async def run() -> int:
         options: dict[str, Any] = {"headers": server.client.headers, "timeout": 60}
         limits = httpx.Limits(max_connections=None)
         base_url = server.client.base_url
@@ -282,7 +281,8 @@ def test_real_server_holds_no_thread_for_a_waiting_poll(server: Served) -> None:
                 await asyncio.sleep(0.1)
                 counts.append(len(list(threads.iterdir())))
             await asyncio.gather(*polls)
-        # A poll takes a thread for a moment when it comes and when it is answered.
-        return statistics.median(counts)
+        # A poll takes a thread for a moment when it comes and when it is answered; by the half of
+        # the time all have come.
+        return min(counts[len(counts) // 2 :])
 
     assert asyncio.run(run()) < 20

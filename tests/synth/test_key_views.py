@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from synth.accounts.keys import create_key, find_key
+from synth.accounts.access import create_key, find_key
 from synth.models import ApiKey
 from tests.factories import make_user
 

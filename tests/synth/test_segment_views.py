@@ -13,13 +13,13 @@ from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from rest_framework.test import APIClient
 
-from synth.accounts.keys import create_key
+from synth.accounts.access import create_key
 from synth.models import RenderJob, Segment, Take
 from synth.transitions.jobs import cancel_job
 from synth.transitions.takes import retake_seed
 from tests.factories import make_ended_job, make_job, make_take, make_voice
 from voices.models import Voice
-from voices.removal import delete_voice
+from voices.objects import delete_voice
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Status = RenderJob.Status

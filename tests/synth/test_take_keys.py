@@ -42,12 +42,14 @@ OTHERS: dict[type[Any], dict[str, list[Any]]] = {
     EngineClass: {
         "model": ["n"],
         "sampler": [1, 3],
-        "numbers": ["bfloat16 bfloat16", "float32 int8"],
-        "backend": ["compiled avx512_bf16", "PyTorch AVX2 packed", "Triton sm_90"],
+        "numbers": ["bfloat16 bfloat16", "bfloat16 int8", "bfloat16 int8-slow", "bfloat16 fp8"],
+        "backend": [
+            "compiled avx512_bf16", "PyTorch AVX2 packed", "Triton sm_90 x132", "Triton sm_90 x114"
+        ],
         "strict": [True],
         "decoder": ["e"],
         "decoder_numbers": ["tf32", "bfloat16"],
-        "decoder_backend": ["PyTorch AVX2", "Triton sm_90"],
+        "decoder_backend": ["PyTorch AVX2", "Triton sm_90 x132"],
     },
 }  # fmt: skip
 

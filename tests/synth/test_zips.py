@@ -23,7 +23,7 @@ from ttsweb.client import ClientError
 from ttsweb.commands.base import StepError
 from ttsweb.commands.render_books import open_archive as open_shelf
 from ttsweb.zips import ZipLimits, ZipRefusedError, open_zip
-from voices.portable.archive import ImportRefusedError, open_archive
+from voices.archives import ImportRefusedError, open_archive
 
 MIB = 1024**2
 LIMITS = ZipLimits(

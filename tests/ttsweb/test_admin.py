@@ -9,9 +9,9 @@ from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import Group
 from django.test import Client
 
-from synth.accounts.keys import create_key
+from synth.accounts.access import create_key
 from tests.factories import logged_in, make_book, make_job, make_lexicon, make_user, make_worker
-from ttsweb.counted import counted
+from ttsweb.refusals import counted
 
 pytestmark = pytest.mark.django_db
 
@@ -71,6 +71,8 @@ def test_cells_say_ages_figures_books_and_missing_languages_in_words(page: Clien
     make_worker("gone", seconds_ago=3 * 3600 + 60)
     make_worker("gpu", figures={"slots_in_use": 3, "memory_bytes": 1024**3})
     make_book(title="Two Tales", sample_job=make_job(text=""))
+    spoken = make_job(segments=0, status="running", segments_total=4, segments_done=3)
+    make_book(job=spoken, figures={"expected_seconds": 720.0})
     make_lexicon(None, name="Of none")
     make_lexicon(None, name="Of English", language="en")
     for path, said in (
@@ -79,6 +81,7 @@ def test_cells_say_ages_figures_books_and_missing_languages_in_words(page: Clien
         ("/admin/synth/workerstatus/gpu/change/", "memory 1.0\xa0GB · slots in use 3"),
         ("/admin/synth/renderjob/", "Sample of Two Tales"),
         ("/admin/synth/lexicon/", "not set"),
+        ("/admin/", "3 min <small>left to render</small>"),
     ):
         shown = re.sub(r"[ \n]+", " ", page.get(path).content.decode())
         assert said in shown, path

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -17,8 +19,11 @@ from pathlib import Path
 import pytest
 from django.db import OperationalError, connection, transaction
 from django.db.migrations.recorder import MigrationRecorder
+from django.test import Client
 
-from synth.models import LaneTurn
+from synth.accounts.access import create_key
+from synth.models import LaneTurn, RenderJob
+from tests.factories import make_user, make_voice
 from tests.workers.commands import run_python
 from ttsweb.migration import OldDatabaseError, missing_migrations
 from ttsweb.sqlite.base import WriteTurns
@@ -83,8 +88,8 @@ def test_database_of_an_early_version_is_refused_with_a_sentence(
 def test_database_lacks_later_migrations_and_none_where_it_has_all_that_were_joined() -> None:
     MigrationRecorder(connection).record_unapplied("voices", "0001_squashed")
     assert missing_migrations() == []
-    MigrationRecorder(connection).record_unapplied("synth", "0006_history")
-    assert missing_migrations() == ["synth.0006_history"]
+    MigrationRecorder(connection).record_unapplied("synth", "0007_worker_runs_and_refused_tries")
+    assert missing_migrations() == ["synth.0007_worker_runs_and_refused_tries"]
 
 
 # --- writers of an SQLite file, whichever process or thread they are in ---------------------------
@@ -120,6 +125,16 @@ def start_other(path: Path, over: Path, code: str = OTHER) -> subprocess.Popen[s
     assert other.stdout is not None
     other.stdout.readline()
     return other
+
+
+def wait_locked(path: Path, place: int, pid: int) -> None:
+    """Return once a process has the lock of a byte of a file."""
+    inode = str(path.stat().st_ino)
+    mine = re.compile(rf"POSIX +ADVISORY +WRITE {pid} \S+:{inode} {place} {place}$", re.MULTILINE)
+    until = time.monotonic() + WAIT_SECONDS
+    while not mine.search(Path("/proc/locks").read_text()):
+        assert time.monotonic() < until, "it never stood in the line"
+        time.sleep(0.01)
 
 
 def start_thread(work: Callable[[], object]) -> threading.Thread:
@@ -181,6 +196,37 @@ def test_turn_of_a_killed_process_is_free_again(path: Path, tmp_path: Path) -> N
     assert turns.acquire(WAIT_SECONDS)
 
 
+@pytest.mark.parametrize("place", ["in the line", "as the writer"])
+def test_process_suspended_with_a_lock_of_the_line_is_passed(
+    path: Path, tmp_path: Path, place: str
+) -> None:
+    over = tmp_path / "over"
+    sleeps = OTHER.replace("time.sleep(0.02)", "time.sleep(3600)")
+    writer = start_other(path, over, sleeps) if place == "in the line" else None
+    waits = "import os\n" + OTHER.replace(
+        "assert turns.acquire", "print(flush=True)\n    turns.acquire"
+    )
+    stopped = start_other(path, over, waits if writer else sleeps)
+    if writer:
+        wait_locked(path, 0, stopped.pid)
+    turns = WriteTurns(path)
+    try:
+        stopped.send_signal(signal.SIGSTOP)
+        if writer:
+            writer.kill()
+            writer.communicate(timeout=WAIT_SECONDS)
+        for _ in range(200):  # one by one for seconds: not each of them waits anew
+            assert turns.acquire(WAIT_SECONDS)
+            turns.release()
+    finally:
+        over.touch()
+        stopped.kill()
+        stopped.communicate(timeout=WAIT_SECONDS)
+
+    assert turns.acquire(WAIT_SECONDS)
+    assert not turns._passed, "those who came after it are let pass as well"
+
+
 def test_turn_that_did_not_come_is_nobodys(path: Path) -> None:
     turns = WriteTurns(path)
     assert turns.acquire(0)
@@ -240,3 +286,37 @@ class TestBackend:
 
         self.write()
         connection.close()
+
+    def test_request_beside_a_process_suspended_in_a_transaction_is_asked_to_come_again(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        code = "\n".join((
+            "import os, signal, sqlite3, sys",
+            "database = sqlite3.connect(sys.argv[1], isolation_level=None)",
+            "database.execute('BEGIN IMMEDIATE')",
+            "print(flush=True)",
+            "os.kill(os.getpid(), signal.SIGSTOP)",
+        ))  # fmt: skip
+        user, voice = make_user("ada"), make_voice("Ada")
+        bearer = {"Authorization": f"Bearer {create_key(user, 'k')[1]}"}
+        job = {"text": "An ox.", "voice": voice.name}
+        monkeypatch.setitem(connection.settings_dict["OPTIONS"], "timeout", 0.05)
+        monkeypatch.setattr("synth.accounts.access._unnoted_until", 0.0)
+        connection.close()
+
+        stopped = start_other(Path(connection.settings_dict["NAME"]), Path("never"), code)
+        try:
+            answers = [
+                Client().post("/api/v1/jobs", job, content_type="application/json", headers=bearer),
+                Client().get("/api/v1/jobs", headers=bearer),
+            ]
+        finally:
+            stopped.kill()
+            stopped.communicate(timeout=WAIT_SECONDS)
+
+        assert [answer.status_code for answer in answers] == [503, 200]
+        assert answers[0].json()["code"] == "database_unavailable"
+        assert int(answers[0]["Retry-After"]) > 0
+        assert not RenderJob.objects.exists()
+        again = Client().post("/api/v1/jobs", job, content_type="application/json", headers=bearer)
+        assert again.status_code == 202

@@ -9,8 +9,8 @@ from django.db import connection
 from django.test import Client
 from pytest_django import Settings
 
-from synth.accounts.keys import create_key
-from synth.webhooks.endpoints import rotate_secret, secret_of, signing_secrets
+from synth.accounts.access import create_key
+from synth.webhooks import rotate_secret, secret_of, signing_secrets
 from tests.factories import logged_in, make_user
 from ttsweb.commands.base import CommandError
 from ttsweb.encryption import SecretUnreadableError, decrypt, encrypt

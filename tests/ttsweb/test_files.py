@@ -30,7 +30,7 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
-from synth.webhooks.endpoints import rotate_secret, secret_of
+from synth.webhooks import rotate_secret, secret_of
 from ttsweb import migration, work
 migration.migrate_once(settings.DATA_DIR)
 default_storage.save("clips/ab/one.wav", ContentFile(b"sound"))

@@ -21,11 +21,11 @@ from lab.s3_server import S3Server
 from tests.conftest import use_storage
 from tests.factories import logged_in, make_ended_job, make_user
 from ttsweb import s3 as bucket_storage
-from ttsweb.http import error_pages
 from ttsweb.http.api import _as_api_exception
 from ttsweb.http.ranged import StoredObject, object_response
+from ttsweb.pages import middleware
 from ttsweb.storage import StorageAwayError, fetch_object
-from workers.errors import is_disk_full, is_outage
+from workers.kinds import is_disk_full, is_outage
 from workers.local.doctor import look_at_storage
 
 CONTENT = bytes(range(256)) * 1024
@@ -233,8 +233,7 @@ def test_pages_say_that_the_storage_is_away() -> None:
         raise StorageAwayError("The S3 storage does not answer (ReadTimeout).")
     except StorageAwayError:
         page, asked = (
-            error_pages.server_error(RequestFactory().get(path))
-            for path in ("/admin/", "/api/v1/x")
+            middleware.server_error(RequestFactory().get(path)) for path in ("/admin/", "/api/v1/x")
         )
     assert page.status_code == asked.status_code == 503
     assert "The storage does not answer" in page.content.decode()  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
-from synth.accounts.keys import create_key
+from synth.accounts.access import create_key
 from tests.factories import make_user
 from tests.voices.clips import CLIP, CODEC, MEASURES, OTHER_CLIP, Listing, give_codes
 from voices.models import StoredClip, Voice

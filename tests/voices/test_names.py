@@ -12,9 +12,9 @@ from django.utils import timezone
 
 from tests.factories import logged_in, make_staff, make_user, make_version, make_voice
 from ttsweb.refusals import SubmitRejectedError
+from voices.access import WELL_KNOWN, default_voices, find_named_voice
 from voices.models import Voice, VoiceAlias, VoiceVersion
-from voices.names import WELL_KNOWN, default_voices, find_named_voice
-from voices.removal import delete_voice
+from voices.objects import delete_voice
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -37,8 +37,7 @@ from tests.voices.clips import (
     voice_fields,
 )
 from voices.models import ClipCodes, CodesCounter, ReferenceClip, StoredClip, Voice, VoiceVersion
-from voices.objects import store_clip, tenant_of
-from voices.removal import delete_voice
+from voices.objects import delete_voice, store_clip, tenant_of
 from workers.rendering.codes import pack_codes, unpack_codes
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -19,8 +19,8 @@ from safetensors.numpy import save
 from tests.answers import refusal_of
 from tests.voices.clips import CLIP, CODEC, CODES, Listing, start_worker
 from tests.voices.test_portable import leave, send
+from voices.archives import ImportRefusedError, check_codes
 from voices.models import ClipCodes, StoredClip, Voice
-from voices.portable.archive import ImportRefusedError, check_codes
 from workers.rendering.codes import pack_codes
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -16,7 +16,7 @@ from tests.voices.clips import CLIP, OTHER_CLIP, Listing, clip_bytes
 from ttsweb.http.problems import status_of
 from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
 from voices.models import StoredClip, Voice
-from voices.removal import delete_voice
+from voices.objects import delete_voice
 from voices.submit import NewClip, VoiceDeletedError, create_version, create_voice, update_voice
 
 MPEG_FRAME = bytes([0xFF, 0xFB, 0x90, 0x00]) + b"\0" * 413  # 128 kbit/s, 44100 Hz: 417 bytes

@@ -15,7 +15,8 @@ from rest_framework.test import APIClient
 from tests.factories import hold_row, make_transcript, make_user
 from tests.voices.clips import CLIP, Listing, voice_fields
 from voices.models import Transcript, Voice
-from voices.transcripts import KEPT, MOST_WAITING, forget_transcripts
+from voices.objects import KEPT, forget_transcripts
+from voices.submit import MOST_WAITING
 from voices.transitions import fail_transcript, finish_transcript
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -16,7 +16,7 @@ from tests.factories import hold_row, make_version, make_voice
 from tests.voices.clips import CLIP, OTHER_CLIP, Listing, upload, voice_fields
 from voices import transitions
 from voices.models import CacheEviction, StoredClip, Voice, VoiceVersion
-from voices.removal import delete_voice
+from voices.objects import delete_voice
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

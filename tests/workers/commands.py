@@ -25,7 +25,7 @@ MAKE_KEY = """
 import django; django.setup()
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from synth.accounts.keys import create_key
+from synth.accounts.access import create_key
 from ttsweb.migration import migrate_once
 migrate_once(settings.DATA_DIR)
 user, _ = get_user_model().objects.get_or_create(username="tester")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import queue
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from pytest_django import Settings
 
 from synth.engine import Engine, EngineConfig
 from tests.workers.clips import wav_bytes
-from tests.workers.pairs import Pair, new_voice, service_pair
+from tests.workers.pairs import Pair, logs_of, new_voice, service_pair
 from ttsweb.work import Kind
 from voices.models import Voice
 from workers.audio.clips import decode_clip
@@ -26,6 +26,7 @@ from workers.process.claiming import take, take_segments
 from workers.process.held_claims import HeldClaim, RenderedQueue
 from workers.process.worker_process import WorkerProcess
 from workers.rendering.render import settle_rendered
+from workers.site.protocol import Site
 
 GOLDEN = Path(__file__).resolve().parents[1] / "data" / "golden"
 TINY = GOLDEN / "tiny-s2"
@@ -35,8 +36,15 @@ WAIT_SECONDS = 180.0
 class MiniatureProcess(WorkerProcess):
     """A worker process without threads: claimed work waits until the test runs it."""
 
-    def __init__(self, engine: Engine | None, *, name: str = "mini", role: str = "all") -> None:
-        super().__init__(name=name, role=role)
+    def __init__(
+        self,
+        engine: Engine | None,
+        *,
+        name: str = "mini",
+        role: str = "all",
+        site: Site | None = None,
+    ) -> None:
+        super().__init__(name=name, role=role, site=site)
         self.host._engine = engine
         self.waiting: queue.Queue[tuple[Callable[..., None], tuple[Any, ...]]] = queue.Queue()
 
@@ -67,6 +75,17 @@ class MiniatureProcess(WorkerProcess):
         """Render the segments that can be claimed."""
         take_segments(self)
         self.run_all()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show how the worker processes of a test that failed ended, and the ends of their logs."""
+    report = yield
+    if report.failed and call.when == "call":
+        report.sections += logs_of(getattr(item, "funcargs", {}).values())
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -103,7 +122,7 @@ def clips_decoded_once() -> Iterator[None]:
         return known[content]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("workers.rendering.encode.decode_clip", decode_once)
+        patch.setattr("workers.rendering.uploads.decode_clip", decode_once)
         yield
 
 

@@ -174,27 +174,28 @@ def _die_around_takes() -> None:
     segment has it.
     """
     from synth.models import Segment
-    from workers.rendering import render, takes
-    from workers.rendering.takes import add_takes, store_take
-    from workers.site import claims
+    from synth.transitions.claims import claim_segments
+    from workers.rendering import render
+    from workers.site import local, segments
+    from workers.site.segments import add_takes, store_take
 
-    claim, note = claims.claim_some, render._note_settled
+    note = render._note_settled
 
-    def claimed(*arguments: Any, hold: Any, **options: Any) -> None:
+    def claimed(*, hold: Any, **options: Any) -> None:
         def hold_and_die(made: Any) -> None:
             hold(made)
             if made:
                 _die_at("claimed")
 
-        claim(*arguments, hold=hold_and_die, **options)
+        claim_segments(hold=hold_and_die, **options)
 
     def finished(process: Any, settled: Any) -> None:
         note(process, settled)
         if process.held.unrendered() and Segment.objects.filter(status="done").exists():
             _die_at("rendering")
 
-    def rendered(*arguments: Any) -> Any:
-        take = store_take(*arguments)
+    def rendered(*arguments: Any, **options: Any) -> Any:
+        take = store_take(*arguments, **options)
         _die_at("rendered")
         return take
 
@@ -203,8 +204,9 @@ def _die_around_takes() -> None:
         _die_at("stored")
         return found
 
-    claims.claim_some, render._note_settled = claimed, finished
-    vars(takes).update(store_take=rendered, add_takes=stored)
+    vars(local).update(claim_segments=claimed)
+    render._note_settled = finished
+    vars(segments).update(store_take=rendered, add_takes=stored)
 
 
 def _die_around_chapters() -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import redis
+from celery.app import app_or_default
 from django.conf import settings
 from django.core.management import call_command
 from django.db import connections
@@ -53,6 +56,13 @@ class RunningWorker:
             self.send(signal.SIGKILL)
         self.popen.wait(180)
 
+    def abort(self) -> None:
+        """End it so that Python writes where each of its threads was."""
+        self.send(signal.SIGCONT)
+        self.send(signal.SIGABRT)
+        with suppress(subprocess.TimeoutExpired):
+            self.popen.wait(30)
+
     def stop(self) -> int:
         self.send(signal.SIGTERM)
         return self.popen.wait(180)  # longer than any drain that the tests allow
@@ -80,7 +90,7 @@ class Pair:
     @contextmanager
     def entered(self, changed: Settings) -> Iterator[None]:
         """Use this pair's database, storage and broker in this process."""
-        from workers.celery import app, make_app
+        from ttsweb.work import make_app
 
         self.data_dir.mkdir(parents=True, exist_ok=True)
         changed.CELERY = self.broker
@@ -89,6 +99,7 @@ class Pair:
         changed_databases = connections.configure_settings({"default": self.database})
         connections.databases["default"] = changed_databases["default"]
         del connections["default"]
+        app = app_or_default()
         make_app().set_default()
         try:
             _make_tables()
@@ -138,6 +149,34 @@ class Pair:
             return
         for path in (self.data_dir / "queue" / "messages").iterdir():
             path.unlink(missing_ok=True)
+
+
+def logs_of(fixtures: Iterable[Any], *, lines: int = 160) -> list[tuple[str, str]]:
+    """Return a heading and the end of the log of each process that these fixtures started.
+
+    One that still runs is ended, and says where each of its threads was.
+    """
+    workers = {
+        id(worker): worker
+        for fixture in fixtures
+        for owner in (fixture, *(getattr(fixture, name, None) for name in ("home", "pair", "web")))
+        for kept in ("workers", "processes")
+        for worker in getattr(owner, kept, ())
+        if isinstance(worker, RunningWorker)
+    }
+    found = []
+    if workers:
+        with tempfile.TemporaryFile("w+") as file:
+            faulthandler.dump_traceback(file)
+            file.seek(0)
+            found.append(("Threads of this process", file.read()))
+    for worker in workers.values():
+        code = worker.popen.poll()
+        if code is None:
+            worker.abort()
+        end = "\n".join(worker.log.splitlines()[-lines:])
+        found.append((f"Process {worker.name}, exit code {code}", end))
+    return found
 
 
 def changed_environment(environment: dict[str, str], changes: dict[str, Any]) -> dict[str, str]:

@@ -30,7 +30,7 @@ from tests.workers.conftest import WAIT_SECONDS, MiniatureProcess
 from tests.workers.rendering.takes_support import render_with, rendered, save_take
 from ttsweb.work import Kind
 from workers import assemble as assemble_module
-from workers.audio import joined_takes, mastering
+from workers.audio import mastering
 from workers.process.claiming import take_exports
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -182,7 +182,7 @@ def test_file_of_a_job_cancelled_meanwhile_is_removed(
 def test_long_take_goes_in_blocks(
     process: MiniatureProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(joined_takes, "BLOCK_SAMPLES", 1_000)
+    monkeypatch.setattr(mastering, "BLOCK_SAMPLES", 1_000)
     make_job(segments=1, format="flac")
     render_all(0.4)
     assert assemble(process).duration_seconds == pytest.approx(0.8)

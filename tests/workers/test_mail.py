@@ -20,14 +20,14 @@ from pytest_django import Settings
 from synth.models import NoticeWish, WebhookDelivery
 from synth.signals import batch_ended
 from synth.transitions.webhooks import resend_delivery
-from synth.webhooks.events import queue_job_messages
+from synth.webhooks import queue_job_messages
 from tests.factories import make_batch, make_ended_job, make_user
 from tests.workers.commands import free_port
 from tests.workers.conftest import MiniatureProcess
 from ttsweb import leases
 from ttsweb.configuration.builders import mail_server
 from ttsweb.configuration.env import SettingError
-from workers.webhook import take_deliveries
+from workers.delivery import take_deliveries
 
 pytestmark = pytest.mark.django_db(transaction=True)
 TEXT = "A marked text that is nobody else's."

@@ -31,7 +31,8 @@ from tests.factories import (
 )
 from ttsweb import leases, work
 from voices.models import CacheEviction, ClipCodes, ReferenceClip, StoredClip, VoiceVersion
-from workers import sweep, turns
+from workers import sweep
+from workers.kinds import take_turn
 
 pytestmark = pytest.mark.django_db(transaction=True)
 AGO, SECOND = dt.timedelta(hours=2), dt.timedelta(seconds=1)
@@ -63,11 +64,11 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_of_two_sweeps_at_once_one_does_the_round_and_a_turn_comes_again_by_its_row() -> None:
-    assert turns.take_turn("sweep", seconds=0.01) is not None
+    assert take_turn("sweep", seconds=0.01) is not None
     time.sleep(0.02)
-    overdue = turns.take_turn("sweep", seconds=10)
+    overdue = take_turn("sweep", seconds=10)
     assert overdue is not None and overdue < dt.timedelta(seconds=5)
-    assert turns.take_turn("sweep", seconds=10) is None
+    assert take_turn("sweep", seconds=10) is None
 
 
 def test_living_workers_may_renew_first_after_a_time_without_sweeps() -> None:
@@ -85,7 +86,7 @@ def test_clock_that_jumps_within_a_round_loses_no_living_claim(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     segment = make_segment(**claimed(hours=1, status="claimed"))
-    now, take_turn = leases.database_now, turns.take_turn
+    now = leases.database_now
 
     def jump_after(name: str, *, seconds: float) -> dt.timedelta | None:
         overdue = take_turn(name, seconds=seconds)
@@ -233,10 +234,23 @@ def test_voice_of_an_old_codec_is_encoded_again(sent: list[str]) -> None:
     assert VoiceVersion.objects.get().status == "pending"
 
 
-@pytest.mark.parametrize(("seen_ago", "count"), [(0.0, 0), (600.0, 1)])
-def test_two_checkpoints_do_not_fight(sent: list[str], seen_ago: float, count: int) -> None:
+@pytest.mark.parametrize(
+    ("state", "seen_ago", "count"),
+    [
+        ("ready", 0.0, 0),
+        ("ready", 600.0, 1),
+        ("unloaded", 0.0, 0),
+        ("warming", 0.0, 0),  # it loads for what waits for it
+        ("stopped", 0.0, 1),
+        ("failed", 0.0, 1),
+    ],
+)
+def test_two_checkpoints_do_not_fight(
+    sent: list[str], state: str, seen_ago: float, count: int
+) -> None:
     make_voice()
-    make_worker("old", seconds_ago=seen_ago, codec_fingerprint=CODEC_FINGERPRINT)
+    codec = {"codec_fingerprint": CODEC_FINGERPRINT}
+    make_worker("old", seconds_ago=seen_ago, state=state, **codec)
     assert sweep.reopen_stale("me", "n" * 64) == count
 
 

@@ -18,16 +18,16 @@ from standardwebhooks import Webhook
 
 from synth.models import WebhookDelivery
 from synth.transitions.webhooks import resend_delivery
-from synth.webhooks.endpoints import rotate_secret, secret_of
+from synth.webhooks import rotate_secret, secret_of
 from tests.factories import make_delivery, make_endpoint, make_user
 from tests.ttsweb.http.listeners import Listener, listening
 from tests.workers.conftest import MiniatureProcess
 from ttsweb import leases
 from ttsweb.work import Kind
-from workers import sweep, tasks
+from workers import sweep
+from workers.delivery import MOST_PER_OWNER, MOST_PER_SITE, retry_after_seconds, take_deliveries
 from workers.process import claiming, worker_process
 from workers.process.worker_process import DELIVERY_THREADS
-from workers.webhook import MOST_PER_OWNER, MOST_PER_SITE, retry_after_seconds, take_deliveries
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -157,12 +157,12 @@ def test_receiver_that_is_away_or_does_not_answer_is_tried_again(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         away = f"http://127.0.0.1:{free.getsockname()[1]}/"
-    monkeypatch.setattr("workers.webhook.SEND_SECONDS", 0.3)
+    monkeypatch.setattr("workers.delivery.SEND_SECONDS", 0.3)
     server.answers = [lambda connection: connection.recv(1)]
 
     for url, code in ((away, "url_unreachable"), (server.url, "url_timeout")):
         assert send(process, make_delivery(url=url)) == (Status.QUEUED, code)
-    monkeypatch.setattr("workers.webhook.post", broken)
+    monkeypatch.setattr("workers.delivery.post", broken)
     assert send(process, make_delivery()) == (Status.QUEUED, "unexpected_error")
 
 
@@ -182,7 +182,7 @@ def test_private_address_is_refused_when_it_is_sent(
 
     if host == "hooks.example":
         monkeypatch.setattr(socket, "getaddrinfo", lying)
-        monkeypatch.setattr("ttsweb.http.guarded_url._as_address", lambda _: None)
+        monkeypatch.setattr("ttsweb.http.guarded_fetch._as_address", lambda _: None)
 
     found = send(process, make_delivery(url=f"http://{host}:{server.port}/"))
     assert (found, server.arrived) == ((Status.FAILED, "url_private_address"), [])
@@ -234,7 +234,7 @@ def test_message_starts_the_deliveries_that_wait(process: MiniatureProcess) -> N
     row, later = make_delivery(), make_delivery(not_before=timezone.now() + dt.timedelta(hours=1))
     worker_process.set_current_process(process)
     try:
-        tasks.look(Kind.DELIVERY)
+        claiming.look(Kind.DELIVERY)
     finally:
         worker_process.set_current_process(None)
     assert [claim.pk for claim in process.held.of(Kind.DELIVERY)] == [row.pk] != [later.pk]

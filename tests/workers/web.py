@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 from django.contrib.auth.models import User
 
-from synth.accounts.keys import create_key
+from synth.accounts.access import create_key
 from tests.factories import make_user
 from tests.workers.pairs import PROJECT, Pair, changed_environment
 
@@ -31,7 +31,7 @@ def served(pair: Pair, owner: User | None = None, **env: Any) -> Iterator[httpx.
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(200)
-        arguments = ["-m", "ttsweb.http.web_process", str(listening.fileno()), GRACE_SECONDS]
+        arguments = ["-m", "ttsweb.http.listen", str(listening.fileno()), GRACE_SECONDS]
         process = subprocess.Popen(
             [sys.executable, *arguments],
             env=environment,

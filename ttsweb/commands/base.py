@@ -262,7 +262,7 @@ class BaseCommand:
 
     def create_parser(self, program: str, name: str, **options: Any) -> CommandParser:
         parser = CommandParser(
-            prog=f"{os.path.basename(program)} {name}",  # noqa: PTH119  # "" has no Path name
+            prog=f"{program} {name}",
             description=self.help or None,
             called_from_command_line=self.is_command_line,
             **{"formatter_class": CommonLast, **options},
@@ -331,16 +331,23 @@ def add_all(parser: Any, arguments: Iterable[Argument]) -> None:
         parser.add_argument(*names, **options)
 
 
+_LEFT_OUT = {"admin", "database", "urls"}  # Django leaves out those of the database as well
+
+
 def check_system(errors: Output) -> None:
-    """Run Django's system checks.
+    """Run Django's system checks, without those of the pages: a worker would load all of them.
+
+    `./tts check` has them as well.
 
     Raises:
         CommandError: they found what nothing can run with.
     """
+    from django.core.checks.registry import registry
     from django.core.management.base import BaseCommand as DjangoCommand
     from django.core.management.base import SystemCheckError
 
+    tags = sorted(set(registry.tags_available()) - _LEFT_OUT)
     try:
-        DjangoCommand(stderr=errors).check()  # type: ignore[arg-type]  # all it needs is there
+        DjangoCommand(stderr=errors).check(tags=tags)  # type: ignore[arg-type]  # all it needs is there
     except SystemCheckError as error:
         raise CommandError(str(error), is_formatted=True) from error

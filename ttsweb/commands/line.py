@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -50,7 +51,9 @@ def find_names() -> dict[str, str]:
 
 
 def _run(argv: list[str]) -> None:
-    program, name = Path(argv[0]).name, argv[1] if len(argv) > 1 else "help"
+    program = os.environ.pop("TTSWEB_PROGRAM", "") or Path(argv[0]).name  # as it was typed
+    argv = [program, *argv[1:]]
+    name = argv[1] if len(argv) > 1 else "help"
     if argv[1:] in (["--help"], ["-h"]):
         name = "help"
     wanted = argv[2] if name == "help" and len(argv) > 2 else name

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from synth.books.book import BookRejectedError
-from synth.books.cast import Casting
 from synth.books.detect import read_book
 from synth.books.plan import Plan, PlannedChapter, plan_book
 from synth.books.plan_edits import PlanEditError, apply_edits
 from synth.books.plan_text import cast_report, passages_of
-from synth.books.rules import CHARS_PER_SECOND, Rules
+from synth.books.rules import CHARS_PER_SECOND, Casting, Rules
 from synth.text.normalise import TextRejectedError, clean_text
 from synth.text.segments import cut_text
 from ttsweb.commands.base import BaseCommand, StepError, UsageError, reporting_errors

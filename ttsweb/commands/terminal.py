@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self, TextIO
 from ttsweb.client import JOB_FINAL, Job
 from ttsweb.client.book_types import BatchProgress, Book, BookBatch, BookBatchEntry, BookProgress
 from ttsweb.client.types import Batch
-from ttsweb.counted import counted
+from ttsweb.refusals import counted
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -141,6 +141,13 @@ def left_in_words(seconds: float | None) -> str:
     return f"about {dt.timedelta(seconds=math.ceil(seconds))} left"
 
 
+def left_of(one: Job | BookProgress) -> str:
+    """Return how long a job or book that runs still takes, or what is done where nobody knows."""
+    closed = one["segments_done"] + one["segments_failed"]
+    is_rendered = one["eta_seconds"] is None and closed >= one["segments_total"]
+    return "making the file" if is_rendered else left_in_words(one["eta_seconds"])
+
+
 BARS_SHOWN = 10  # more of them would scroll
 LABEL_WIDTH = 28
 
@@ -176,7 +183,7 @@ class JobBars(Bars):
             completed=job["segments_done"],
             total=job["segments_total"] or None,
             speed=speed.text(job),
-            left="" if job["status"] == "queued" else left_in_words(job["eta_seconds"]),
+            left="" if job["status"] == "queued" else left_of(job),
         )
 
     def end(self, label: str, text: str) -> None:
@@ -232,7 +239,7 @@ def speed_of(progress: BookProgress, status: str) -> str:
     if progress["segments_failed"]:
         text.append(f"{progress['segments_failed']} failed")
     if status == "running":
-        text.append(left_in_words(progress["eta_seconds"]))
+        text.append(left_of(progress))
     return ", ".join(text)
 
 

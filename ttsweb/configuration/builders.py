@@ -19,8 +19,7 @@ from ttsweb.configuration.env import PROJECT_DIR, SettingError
 
 # WAL lets readers go on beside a writer; FULL because a 202 is a promise that outlives a power cut.
 _SQLITE_PRAGMAS = (
-    "PRAGMA journal_mode=WAL;PRAGMA synchronous=FULL;"
-    "PRAGMA journal_size_limit=67108864;PRAGMA cache_size=-8000"
+    "PRAGMA journal_mode=WAL;PRAGMA synchronous=FULL;PRAGMA journal_size_limit=67108864"
 )
 
 
@@ -70,12 +69,18 @@ def _publish_key(path: Path, key: str) -> None:
 
 
 def database_settings(url: str | None, *, data_dir: Path) -> dict[str, Any]:
+    """Return the entry of Django's DATABASES.
+
+    Raises:
+        SettingError: SQLite's file would be in a folder that is not there and cannot be made.
+    """
     parsed: dict[str, Any] = dict(
         dj_database_url.parse(url) if url else {"ENGINE": "django.db.backends.sqlite3"}
     )
     if parsed["ENGINE"].endswith("sqlite3"):
         parsed["ENGINE"] = "ttsweb.sqlite"  # Django's, with fair turns for its writers
         parsed["NAME"] = parsed.get("NAME") or data_dir / "db.sqlite3"
+        _make_folder_of(Path(parsed["NAME"]))
         parsed["OPTIONS"] = {
             "timeout": 20,
             "transaction_mode": "IMMEDIATE",
@@ -89,6 +94,17 @@ def database_settings(url: str | None, *, data_dir: Path) -> dict[str, Any]:
                 "keepalives_interval": 5, "keepalives_count": 3}  # fmt: skip
     parsed["OPTIONS"] = patience | parsed.get("OPTIONS", {})
     return parsed
+
+
+def _make_folder_of(database: Path) -> None:
+    """Make the folder of a SQLite file, which SQLite itself does not, for this user alone."""
+    try:
+        database.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise SettingError(
+            f"the folder of the database {database} cannot be made ({error.strerror}); set "
+            "TTS_DATA_DIR to a folder that can be written, or TTS_DATABASE_URL"
+        ) from error
 
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
@@ -181,7 +197,7 @@ def broker_settings(redis_url: str | None, *, data_dir: Path) -> dict[str, Any]:
     queue = data_dir / "queue"
     return {
         "broker_url": "filesystem://localhost",  # kombu warns of an empty host name
-        "broker_transport": "ttsweb.file_messages:Transport",
+        "broker_transport": "ttsweb.work:Transport",
         "broker_transport_options": {
             "data_folder_in": str(queue / "messages"),
             "data_folder_out": str(queue / "messages"),

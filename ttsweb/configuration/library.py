@@ -18,7 +18,7 @@ INSTALLED_APPS = [
     "ttsweb.apps.TtswebConfig",
     "workers",
     "unfold",
-    "django.contrib.admin",
+    "ttsweb.apps.AdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -37,18 +37,41 @@ if (PROJECT_DIR / "lab" / "management").is_dir():  # measures and trains; in no 
 MIDDLEWARE = [
     "synth.telemetry.TraceMiddleware",  # not used unless traces are sent
     "corsheaders.middleware.CorsMiddleware",  # first: a preflight carries no key
-    "ttsweb.http.csp.ContentSecurityPolicyMiddleware",
+    "ttsweb.pages.middleware.ContentSecurityPolicyMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
-    "ttsweb.pages.health.HostCheckMiddleware",
+    "ttsweb.pages.middleware.HostCheckMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "ttsweb.pages.requester.AuditMiddleware",  # around whatever says who asks
-    "ttsweb.pages.requester.ProxyUserMiddleware",
+    "ttsweb.pages.middleware.AuditMiddleware",  # around whatever says who asks
+    "ttsweb.pages.middleware.ProxyUserMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
+# What a page may load: everything from this site alone, and nothing inline. The admin's scripts
+# (Alpine) build functions from the texts of attributes and set styles inline, so its pages, and
+# only they, are allowed that; without it nobody could log in.
+CONTENT_POLICY_HEADER = "Content-Security-Policy"
+_DIRECTIVES = {
+    "default-src": "'self'",
+    "script-src": "'self'",
+    "style-src": "'self'",
+    "img-src": "'self' data:",  # the style sheets of the admin and of the API page hold small icons
+    "media-src": "'self' blob:",  # a recording is played before it is sent
+    "object-src": "'none'",
+    "base-uri": "'none'",
+    "form-action": "'self'",
+    "frame-ancestors": "'none'",
+}
+_ADMIN_DIRECTIVES = _DIRECTIVES | {
+    "script-src": "'self' 'unsafe-eval'",
+    "style-src": "'self' 'unsafe-inline'",
+}
+CONTENT_POLICY, ADMIN_CONTENT_POLICY = (
+    "; ".join(f"{name} {sources}" for name, sources in directives.items())
+    for directives in (_DIRECTIVES, _ADMIN_DIRECTIVES)
+)
 # Pages of other origins may call the API alone, with a key; TTS_CORS_ORIGINS names the origins.
 CORS_PATHS = "^/(api/v1|v1|openai|model)(/|$)"
 CORS_ALLOW_CREDENTIALS = False
@@ -90,7 +113,7 @@ AUTH_PASSWORD_VALIDATORS = [
 STATIC_URL = "static/"
 WHITENOISE_USE_FINDERS = True  # no collectstatic step: a laptop starts with one command
 LANGUAGE_CODE = "en"
-FORMAT_MODULE_PATH = "ttsweb.date_formats"
+FORMAT_MODULE_PATH = "ttsweb.configuration"
 USE_TZ = True
 TIME_ZONE = "UTC"
 FILE_UPLOAD_MAX_MEMORY_SIZE = 2_500_000
@@ -103,14 +126,14 @@ LOGIN_URL = "admin:login"
 LOGIN_REDIRECT_URL = "studio"
 REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "synth.api.accounts.authentication.ApiKeyAuthentication",
+        "synth.api.authentication.ApiKeyAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["synth.api.accounts.authentication.KeyPermission"],
+    "DEFAULT_PERMISSION_CLASSES": ["synth.api.authentication.KeyPermission"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["ttsweb.http.parsers.BoundedJSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["ttsweb.http.api.BoundedJSONParser"],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "ttsweb.http.api.OneFormatNegotiation",
-    "DEFAULT_SCHEMA_CLASS": "ttsweb.http.schema.ProblemAutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "ttsweb.http.fields.ProblemAutoSchema",
     "DEFAULT_PAGINATION_CLASS": "ttsweb.http.pagination.CreatedCursorPagination",
     "EXCEPTION_HANDLER": "ttsweb.http.api.problem_response",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
@@ -156,7 +179,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "LexiconScope": "synth.models.Lexicon.Scope",
         "WebhookStatus": "synth.models.WebhookDelivery.Status",
         "WebhookEvent": "synth.models.WebhookDelivery.Event",
-        "BookBatchEntryStateEnum": "synth.batches.states.STATES",
+        "BookBatchEntryStateEnum": "synth.transitions.book_batches.STATES",
         "KindEnum": "synth.api.jobs.serializers.KINDS",
         "LexiconEntryKind": "synth.models.LexiconEntry.Kind",
         "FormatEnum": "synth.formats.FORMATS",
@@ -185,7 +208,7 @@ UNFOLD: dict[str, Any] = {
         {"rel": "icon", "type": "image/svg+xml", "href": partial(_static, "icon.svg")}
     ],
     "SHOW_HISTORY": True,
-    "SIDEBAR": {"show_search": True, "navigation": "ttsweb.pages.navigation.sidebar"},
+    "SIDEBAR": {"show_search": True, "navigation": "ttsweb.pages.front.sidebar"},
     "DASHBOARD_CALLBACK": "ttsweb.pages.overview.dashboard",
     "STYLES": [partial(_static, "admin.css")],
     "SCRIPTS": [partial(_static, f"{name}.js") for name in _SCRIPTS],

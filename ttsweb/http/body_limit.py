@@ -10,10 +10,13 @@ import os
 from typing import IO, Any, ClassVar
 
 import django
+from asgiref.sync import sync_to_async
 from django.core.exceptions import RequestDataTooBig
 from django.core.files.uploadedfile import UploadedFile
 from django.core.files.uploadhandler import FileUploadHandler
 from django.core.handlers.asgi import ASGIHandler
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 
 from ttsweb.http.asgi_ask import AsgiApp, Message, Receive, Scope, Send, path_of
 from ttsweb.http.problems import send_problem
@@ -65,7 +68,17 @@ def _declared_bytes(scope: Scope) -> int:
 
 
 class MeasuringHandler(ASGIHandler):
-    """Serve Django; a request without a Content-Length gets that of the body that came."""
+    """Serve Django; a request without a Content-Length gets that of the body that came.
+
+    Views and some middleware are synchronous. Django would change to a thread and back for each
+    middleware; here all of them and the view run in one call in a thread.
+    """
+
+    def load_middleware(self, is_async: bool = False) -> None:
+        super().load_middleware(is_async=False)
+
+    async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
+        return await sync_to_async(self.get_response, thread_sensitive=True)(request)
 
     def create_request(self, scope: Any, body_file: IO[bytes]) -> Any:
         if not any(name.lower() == b"content-length" for name, _ in scope["headers"]):

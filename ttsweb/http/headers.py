@@ -1,4 +1,4 @@
-"""Headers of answers: whether something has changed, that a route will go, HTTPS and nothing else.
+"""Headers of answers: whether something has changed, HTTPS alone, pages of other origins.
 
 A poll for something unchanged is answered without its body: weak ETag, `If-None-Match`, 304. The
 tag is a digest of what the answer says, not of a row's time: a queue position or a voice's name
@@ -10,8 +10,11 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
+from corsheaders.middleware import CorsMiddleware
+from django.http import HttpRequest, HttpResponse
 from django.utils.http import http_date, parse_etags
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework.renderers import JSONRenderer
@@ -19,7 +22,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from ttsweb.http.asgi_ask import AsgiApp, Message, Receive, Scope, Send
+from ttsweb.http.asgi_ask import AsgiApp, Message, Receive, Scope, Send, path_of
 
 CONDITIONAL_PARAMETERS = [
     OpenApiParameter(
@@ -123,21 +126,64 @@ class StrictTransport:
         self._is_on = seconds > 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not self._is_on or scope["type"] != "http" or not _came_by_https(scope):
-            await self._app(scope, receive, send)
-            return
-
-        async def send_strict(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = list(message.get("headers", ()))
-                if all(name.lower() != self._header[0] for name, _ in headers):
-                    message = {**message, "headers": [*headers, self._header]}
-            await send(message)
-
-        await self._app(scope, receive, send_strict)
+        # What the proxy says, whose word counts where this wrapper is on, as Django reads it.
+        scheme = (_header_of(scope, b"x-forwarded-proto") or "").split(",")[0].strip()
+        if self._is_on and scheme == "https":
+            send = _adding(send, self._header[0], lambda: [self._header])
+        await self._app(scope, receive, send)
 
 
-def _came_by_https(scope: Scope) -> bool:
-    """Say what the proxy says, whose word counts where this wrapper is on, as Django reads it."""
-    given = [value for name, value in scope["headers"] if name.lower() == b"x-forwarded-proto"]
-    return bool(given) and given[0].split(b",")[0].strip() == b"https"
+class CorsHeaders:
+    """Wrap an ASGI application; each answer to a page of an allowed origin says so.
+
+    Django's middleware decides about its own answers; where one goes out without having passed
+    there, such as live audio and early errors, the same middleware is asked here.
+    """
+
+    def __init__(self, app: AsgiApp) -> None:
+        self._app = app
+        self._rules = CorsMiddleware(lambda request: HttpResponse())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        origin = _header_of(scope, b"origin")
+        if origin is not None:
+            allowed = partial(self._headers, scope, origin)
+            send = _adding(send, b"access-control-allow-origin", allowed)
+        await self._app(scope, receive, send)
+
+    def _headers(self, scope: Scope, origin: str) -> list[Header]:
+        request = HttpRequest()
+        request.method = scope["method"]
+        request.path = request.path_info = path_of(scope)
+        request.META["HTTP_ORIGIN"] = origin
+        answer = self._rules.add_response_headers(request, HttpResponse())
+        return [
+            (name.lower().encode("latin-1"), value.encode("latin-1"))
+            for name, value in answer.items()
+            if name.lower().startswith("access-control-")
+        ]
+
+
+Header = tuple[bytes, bytes]
+
+
+def _header_of(scope: Scope, name: bytes) -> str | None:
+    """Return the first header of this name that a request brings; None of anything else."""
+    if scope["type"] != "http":
+        return None
+    given = (value for key, value in scope["headers"] if key.lower() == name)
+    found: bytes | None = next(given, None)
+    return None if found is None else found.decode("latin-1")
+
+
+def _adding(send: Send, name: bytes, more: Callable[[], list[Header]]) -> Send:
+    """Return what sends an answer on, with more headers where it has none of this name."""
+
+    async def send_more(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = list(message.get("headers", ()))
+            if all(key.lower() != name for key, _ in headers):
+                message = {**message, "headers": [*headers, *more()]}
+        await send(message)
+
+    return send_more

@@ -1,10 +1,16 @@
-"""Open the socket that the site listens on, and say plainly when that can't be."""
+"""Open the socket that the site listens on, say plainly when that can't be, and serve on it.
+
+The web server is a process of its own, `python -m ttsweb.http.listen DESCRIPTOR GRACE_SECONDS`,
+whose parent keeps the socket: requests wait instead of being refused while it is started again.
+"""
 
 from __future__ import annotations
 
 import errno
 import ipaddress
 import socket
+import sys
+import warnings
 from collections.abc import Collection
 
 from ttsweb.commands.base import StepError
@@ -97,3 +103,25 @@ def _try_port(family: socket.AddressFamily, host: str, port: int) -> socket.sock
         code = "port_forbidden" if error.errno == errno.EACCES else "address_unusable"
         raise ListenError(code, f"Cannot listen on {host} port {port}: {error.strerror}") from error
     return opened
+
+
+def main() -> None:
+    import uvicorn  # of the server's process alone
+
+    descriptor, grace_seconds = int(sys.argv[1]), int(sys.argv[2])
+    # Static files come from the packages; this folder is there only for who collects them.
+    warnings.filterwarnings("ignore", message="No directory at", category=UserWarning)
+    config = uvicorn.Config(
+        "ttsweb.asgi:application",
+        lifespan="off",  # Django has none
+        log_config=None,  # the handlers of ttsweb.settings
+        access_log=False,  # addresses may hold what must not stand in a log
+        server_header=False,
+        proxy_headers=False,  # the peer is who connects; `client_address` knows what a proxy says
+        timeout_graceful_shutdown=grace_seconds,
+    )
+    uvicorn.Server(config).run(sockets=[socket.socket(fileno=descriptor)])
+
+
+if __name__ == "__main__":
+    main()

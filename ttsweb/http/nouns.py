@@ -21,11 +21,10 @@ from rest_framework.views import APIView
 
 from ttsweb.http.api import ApiProblem, NoFieldsSerializer, check_query
 from ttsweb.http.asgi_ask import WAIT_HEADER
-from ttsweb.http.fields import DescribedField
+from ttsweb.http.fields import DescribedField, problems
 from ttsweb.http.headers import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
 from ttsweb.http.query_filters import PAGE_PARAMETERS, check_not_repeated, read_condition
 from ttsweb.http.ranged import ObjectMissingError, StoredObject, object_response
-from ttsweb.http.schema import problems
 from ttsweb.refusals import POLL_SECONDS
 
 Row = TypeVar("Row", bound=Model)

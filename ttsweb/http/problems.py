@@ -15,9 +15,8 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Protocol
 
+from ttsweb.configuration.library import CONTENT_POLICY, CONTENT_POLICY_HEADER
 from ttsweb.http.asgi_ask import Send
-from ttsweb.http.csp import HEADER as CSP_HEADER
-from ttsweb.http.csp import STRICT_POLICY
 from ttsweb.leases import DATABASE_AWAY
 from ttsweb.refusals import RefusedError
 from ttsweb.storage import StorageAwayError
@@ -104,7 +103,7 @@ async def send_problem(
     told = {
         "content-type": "application/json" if shape else PROBLEM_TYPE,
         "content-length": str(len(body)),
-        CSP_HEADER: STRICT_POLICY,
+        CONTENT_POLICY_HEADER: CONTENT_POLICY,
         **headers,
     }
     pairs = [(name.lower().encode(), value.encode()) for name, value in told.items()]

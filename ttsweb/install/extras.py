@@ -9,7 +9,7 @@ from typing import Any
 
 from ttsweb.commands.base import BaseCommand, CommandError, StepError
 from ttsweb.configuration.env import PROJECT_DIR
-from ttsweb.install.install_list import list_requirements
+from ttsweb.install.steps import list_requirements
 
 # The extras of pyproject.toml that a person may add, with the module that each brings.
 EXTRAS = {

@@ -19,7 +19,7 @@ from unfold.decorators import action, display
 from unfold.forms import BaseDialogForm
 from unfold.views import ChangeList as UnfoldChangeList
 
-from ttsweb.counted import counted
+from ttsweb.refusals import counted
 
 _MOST_REFUSALS = 10
 _MOST_NAMES = 3

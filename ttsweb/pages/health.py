@@ -13,9 +13,7 @@ from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from django.db import Error as DatabaseError
 from django.db import connection
-from django.http import HttpRequest, HttpResponsePermanentRedirect, JsonResponse
-from django.middleware.common import CommonMiddleware
-from django.urls import reverse
+from django.http import HttpRequest, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 from kombu.exceptions import OperationalError
@@ -29,19 +27,6 @@ HEARTBEAT_SECONDS = 60
 
 class NotReadyError(Exception):
     """A part is not ready; the text says what a person can do. It holds no secret."""
-
-
-class HostCheckMiddleware(CommonMiddleware):
-    """Check the Host header as Django does, except for the two pages of this module.
-
-    Who probes names an address, such as 127.0.0.1 or a container's own, whatever
-    TTS_ALLOWED_HOSTS says. Neither page builds a link from the name that it was asked by.
-    """
-
-    def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
-        if request.path_info in (reverse("healthz"), reverse("readyz")):
-            return None
-        return super().process_request(request)
 
 
 @never_cache

@@ -28,10 +28,10 @@ from rest_framework.views import APIView
 
 from synth.accounts.access import sees_installation
 from synth.accounts.limits import installation_bytes
-from synth.api.accounts.authentication import key_of
+from synth.api.authentication import key_of
 from synth.dialects.views import ignored_counts
 from synth.jobs.eta import WINDOW_SECONDS, throughput
-from synth.jobs.queue_places import SEGMENTS_LEFT
+from synth.jobs.queue import SEGMENTS_LEFT
 from synth.models import (
     PRIORITIES,
     LiveChunk,

@@ -24,8 +24,9 @@ from mozilla_django_oidc.views import (
     OIDCAuthenticationRequestView,
 )
 
-from synth.accounts.sign_in import IdentityRefusedError, user_of_claims
+from synth.accounts.sign_in import UNKNOWN_NAME, IdentityRefusedError, user_of_claims
 from ttsweb.configuration.builders import Provider
+from ttsweb.pages.middleware import note_try
 
 logger = logging.getLogger(__name__)
 
@@ -195,7 +196,13 @@ class CallbackView(OIDCAuthenticationCallbackView):
         try:
             return super().get(request)  # type: ignore[no-any-return]  # has no types
         except (*_FAILURES, IdentityRefusedError) as error:
+            if isinstance(error, IdentityRefusedError):  # the provider knows who it is
+                note_try(request, UNKNOWN_NAME)
             return _refuse(request, error)
+
+    def login_success(self) -> HttpResponse:
+        note_try(self.request, self.user.get_username())
+        return super().login_success()  # type: ignore[no-any-return]  # has no types
 
     def login_failure(self) -> HttpResponse:
         return _refuse(self.request, ProviderError("refused or cancelled"))

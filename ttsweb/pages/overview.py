@@ -18,7 +18,7 @@ from rest_framework.views import APIView
 
 from synth.accounts.access import sees_installation, visible_books, visible_jobs
 from synth.accounts.limits import bytes_of_user, installation_bytes, owned_by
-from synth.api.accounts.authentication import key_of
+from synth.api.authentication import key_of
 from synth.dialects.views import ignored_counts
 from synth.jobs.eta import hours
 from synth.models import (
@@ -35,7 +35,7 @@ from synth.models import (
 )
 from synth.transitions.jobs import UNFINISHED
 from ttsweb.http.api import check_query
-from ttsweb.pages.studio import first_steps
+from ttsweb.pages.front import first_steps
 from voices.models import CodesCounter, VoiceVersion
 
 DAYS_SHOWN = 14
@@ -279,6 +279,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         day["length"] = hours(3600 * day["audio_hours"])
     for worker in found.get("workers", ()):
         worker["heard"] = hours(worker["seen_seconds_ago"])
+    found["books"]["left"] = hours(3600 * found["books"]["hours_left"])
     for group in found["queue"]:
         if group["oldest_wait_seconds"] is not None:
             group["waits"] = hours(group["oldest_wait_seconds"])

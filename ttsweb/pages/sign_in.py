@@ -1,7 +1,8 @@
-"""Serve the log-in page, the page of the second factor, and the page of one's own account."""
+"""Let people in, and show them their own account."""
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Any
 
@@ -12,7 +13,7 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.contrib.auth.views import LoginView
 from django.core.exceptions import ValidationError
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.decorators import method_decorator
@@ -25,9 +26,11 @@ from unfold.forms import AuthenticationForm
 from synth.accounts import sign_in
 from synth.accounts.sign_in import Attempt, LockedOutError
 from synth.models import NoticeWish, SecondFactor
-from ttsweb.http.csp import ADMIN_POLICY, HEADER
+from ttsweb.configuration.library import ADMIN_CONTENT_POLICY, CONTENT_POLICY_HEADER
 from ttsweb.http.problems import STATUSES, status_of
-from ttsweb.pages.requester import client_address
+from ttsweb.pages.middleware import client_address, note_try
+
+logger = logging.getLogger(__name__)
 
 _BACKEND = "django.contrib.auth.backends.ModelBackend"
 _PENDING = "sign_in_pending"  # of the session: whose password was right, and until when
@@ -46,11 +49,13 @@ class SignInForm(AuthenticationForm):
         name = self.cleaned_data.get("username")
         if not name or not self.cleaned_data.get("password"):
             return super().clean()
+        tried = sign_in.name_of_tried(name)
         try:
             attempt = Attempt(name, client_address(self.request))
         except LockedOutError as error:
+            note_try(self.request, tried, is_noted=error.is_noted)
             raise ValidationError(str(error), code=error.code) from error
-        self.request.is_audited = True
+        note_try(self.request, tried)
         cleaned = super().clean()
         attempt.succeed()
         return cleaned
@@ -63,12 +68,14 @@ class SignInView(LoginView):
     authentication_form = SignInForm
     template_name = "ttsweb/sign_in.html"
 
-    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """Ask nobody who is signed in: what is tried there would be written down as theirs."""
         if request.user.is_authenticated:  # also whom a proxy names
+            request.is_audited = False  # type: ignore[attr-defined]  # nobody signs in
             if admin.site.has_permission(request):
                 return redirect(self.get_success_url())
             return redirect("account")
-        return super().get(request, *args, **kwargs)
+        return super().dispatch(request, *args, **kwargs)
 
     def get_default_redirect_url(self) -> str:
         return reverse("admin:index")
@@ -118,11 +125,13 @@ class CodeView(View):
         return self._page(request)
 
     def post(self, request: HttpRequest, user: User, next_url: str) -> HttpResponse:
+        name = user.get_username()
         try:
-            attempt = Attempt(user.get_username(), "", is_code=True)
+            attempt = Attempt(name, "", is_code=True)
         except LockedOutError as error:
+            note_try(request, name, is_noted=error.is_noted)
             return self._page(request, str(error), status=status_of(error))
-        request.is_audited = True  # type: ignore[attr-defined]  # for the audit log
+        note_try(request, name)
         if not sign_in.take_code(user, request.POST.get("code", "")):
             return self._page(request, "This code is wrong or was used already.")
         attempt.succeed()
@@ -232,5 +241,7 @@ def _picture(text: str) -> str:
 
 
 def _with_admin_frame(page: HttpResponse) -> HttpResponse:
-    page[HEADER] = ADMIN_POLICY  # it has the admin's frame, and so its scripts
+    page[CONTENT_POLICY_HEADER] = (
+        ADMIN_CONTENT_POLICY  # it has the admin's frame, and so its scripts
+    )
     return page

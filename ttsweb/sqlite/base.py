@@ -6,7 +6,9 @@ threads of a process stand in a line, and the first of each process takes two lo
 after the other: the place behind the writer, then the writer's own. So a process that has just
 written cannot overtake another one that waits. The kernel drops the locks of a process that ends.
 
-The order is a courtesy; that only one writes is SQLite's own doing, with or without these locks.
+The order is a courtesy; that only one writes is SQLite's own doing, with or without these locks. So
+a process that was suspended with one of them, most likely as it stood in the line, keeps the others
+waiting for a second, once: from then on they pass it, until it is seen to have gone on.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from django.db import OperationalError
 from django.db.backends.sqlite3 import base
 
 LOOK_SECONDS = 0.001  # between two looks of the one thread of a process that waits for others
+COURTESY_SECONDS = 1.0  # a hundred transactions; who lets others wait for longer is passed
 _NEXT, _WRITER = 0, 1  # bytes of the file, each with a lock
 
 
@@ -37,6 +40,7 @@ class WriteTurns:
         self._is_taken = False
         self._waiting: deque[threading.Lock] = deque()
         self._file: int | None = None
+        self._passed: set[int] = set()  # locks whose holders did not move
 
     def acquire(self, seconds: float) -> bool:
         """Wait for a turn; False when none came in so many seconds."""
@@ -91,14 +95,21 @@ class WriteTurns:
             fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _NEXT)
 
     def _lock(self, place: int, until: float) -> bool:
+        """Take a lock, or pass whoever does not give it; False when the time is over."""
         assert self._file is not None
+        patience = time.monotonic() + (0.0 if place in self._passed else COURTESY_SECONDS)
         while True:
             try:
                 fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+                self._passed.discard(place)
                 return True
             except (BlockingIOError, PermissionError):
-                if time.monotonic() > until:
+                now = time.monotonic()
+                if now > until:
                     return False
+                if now >= patience:
+                    self._passed.add(place)
+                    return True
             time.sleep(LOOK_SECONDS)
 
 

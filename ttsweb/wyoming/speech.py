@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 
-from synth.text.growing import GrowingText, Passage
+from synth.text.segments import GrowingText, Passage
 from ttsweb.client import ClientError, ServerUnreachableError
 from ttsweb.client.http import error_of
 

@@ -1,22 +1,25 @@
-"""Manage voices in the admin: clips come in, versions are made, states are seen."""
+"""Manage voices in the admin: clips come in, versions are made, states are seen, names given."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import cycle
 from typing import Any
 
 from django.conf import settings
 from django.contrib import admin, messages
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.db.models import Model, QuerySet
-from django.forms import BaseModelForm
+from django.forms import BaseModelForm, formset_factory
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
-from django.urls import reverse
+from django.urls import path, reverse
 from django.utils.safestring import SafeString
 from unfold.admin import StackedInline, TabularInline
 from unfold.decorators import action
 
-from ttsweb.counted import counted
 from ttsweb.pages.admin_base import (
     NamedValuesFilter,
     NounAdmin,
@@ -25,13 +28,13 @@ from ttsweb.pages.admin_base import (
     page_action,
     row_action,
 )
+from ttsweb.refusals import counted
 from voices import submit
-from voices.access import may_change, visible_voices
-from voices.admin.forms import ClipRowForm, ClipRowFormSet, VoiceForm
-from voices.admin.names import VoiceAliasAdmin as VoiceAliasAdmin
+from voices.access import WELL_KNOWN, default_voices, may_change, sent_names, visible_voices
+from voices.admin.forms import AliasRow, AliasRows, ClipRowForm, ClipRowFormSet, VoiceForm
 from voices.clip_checks import MAX_REFERENCE_SECONDS, MIN_REFERENCE_SECONDS, ClipRejectedError
-from voices.models import Voice, VoiceVersion
-from voices.removal import delete_voice
+from voices.models import Voice, VoiceAlias, VoiceVersion
+from voices.objects import delete_voice
 from voices.transitions import request_encoding
 
 _OPEN = (VoiceVersion.Status.PENDING, VoiceVersion.Status.ENCODING)
@@ -299,3 +302,82 @@ class VoiceAdmin(NounAdmin):
     ) -> Any:
         """Note what changed on the voice; its versions are noted by themselves."""
         return super().construct_change_message(request, form, [], add)
+
+
+NEW_ROWS = 2  # for names of one's own
+
+
+@admin.register(VoiceAlias)
+class VoiceAliasAdmin(NounAdmin):
+    """The names that clients of other services have built in, and names of one's own."""
+
+    allowed = ("view", "add", "change", "delete")
+
+    def get_urls(self) -> list[Any]:
+        page = self.admin_site.admin_view(self.names_page)
+        return [path("", page, name="voices_voicealias_changelist")]
+
+    def names_page(self, request: HttpRequest) -> HttpResponse:
+        """Show the form of all names, or save it."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        user: AbstractBaseUser = request.user  # type: ignore[assignment]  # logged in
+        voices = list(visible_voices(user).order_by("name"))
+        shown = VoiceAlias.objects.filter(voice__in=voices)
+        chosen = {alias.name: str(alias.voice_id) for alias in shown}
+        names = [*WELL_KNOWN, *sorted(set(chosen) - set(WELL_KNOWN))]
+        rows = self._rows(request, names, chosen, voices, _defaults(user))
+        if request.method == "POST":
+            if not self.has_change_permission(request):
+                raise PermissionDenied
+            if rows.is_valid():
+                self._save(rows, shown)
+                self.message_user(request, "The names were saved.", messages.SUCCESS)
+                return HttpResponseRedirect(request.path)
+        context = {"rows": rows, "may_change": self.has_change_permission(request)}
+        return self.render_page(request, "voices/names.html", "Voice names", context)
+
+    def _rows(
+        self,
+        request: HttpRequest,
+        names: list[str],
+        chosen: dict[str, str],
+        voices: list[Voice],
+        defaults: dict[str, str],
+    ) -> Any:
+        sent = sent_names(voices)
+        labels = [(str(voice.pk), _label(voice, sent[voice])) for voice in voices]
+        make = formset_factory(
+            AliasRow, formset=AliasRows, extra=NEW_ROWS, max_num=len(names) + NEW_ROWS
+        )
+        return make(
+            request.POST if request.method == "POST" else None,
+            initial=[{"name": name, "voice": chosen.get(name, "")} for name in names],
+            form_kwargs={
+                "voices": labels,
+                "defaults": defaults,
+                "namesakes": {voice.name.lower() for voice in voices},
+            },
+            prefix="names",
+        )
+
+    @transaction.atomic
+    def _save(self, rows: Any, shown: Any) -> None:
+        """Make the aliases that the form shows those that it says; others are another user's."""
+        said = {row.cleaned_data["name"]: row.cleaned_data["voice"] for row in rows.forms}
+        kept = {name: voice for name, voice in said.items() if name and voice}
+        shown.exclude(name__in=kept).delete()
+        for name, voice in kept.items():
+            VoiceAlias.objects.update_or_create(name=name, defaults={"voice_id": voice})
+
+
+def _label(voice: Voice, sent: str) -> str:
+    owner = f" ({sent[:8]})" if sent != voice.name else ""
+    is_private = not voice.shared and voice.owner_id is not None
+    return f"{voice.name}{owner}" + (" (not shared)" if is_private else "")
+
+
+def _defaults(user: AbstractBaseUser) -> dict[str, str]:
+    """Return the names of the voices that well-known names mean where nothing else is said."""
+    voices = list(default_voices(user)[: len(WELL_KNOWN)])
+    return dict(zip(WELL_KNOWN, cycle(voice.name for voice in voices), strict=False))

@@ -1,9 +1,9 @@
-"""Forms of the voice page: the voice itself, and a row for each clip with its transcript."""
+"""Forms of the voice page, with a row for each clip and its transcript, and of voice names."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -16,7 +16,13 @@ from django.forms.models import BaseInlineFormSet
 from django.urls import reverse
 from unfold.widgets import UnfoldAdminFileFieldWidget, UnfoldAdminTextareaWidget
 
-from voices.clip_checks import CONTAINERS, ClipRejectedError, check_clip, check_transcript
+from voices.access import WELL_KNOWN
+from voices.clip_checks import (
+    CONTAINERS,
+    ClipRejectedError,
+    check_clip,
+    check_transcript,
+)
 from voices.models import LANGUAGE_TAG, ReferenceClip, Voice, VoiceVersion
 from voices.submit import NewClip
 
@@ -48,7 +54,7 @@ class VoiceForm(_VoiceForm):
         help_texts = {  # noqa: RUF012  # Django's own form
             "language": "A tag such as en or pt-BR; may be empty.",
             "shared": "All users may speak with the voice; only its owner may change it.",
-            "cache_codes": "Off: workers read this voice's codes from the storage each time.",
+            "cache_codes": "If it is off, workers read them from the storage for each job.",
             "consent_statement": (
                 "How the speaker gave consent; stored with your name and the time."
             ),
@@ -222,3 +228,53 @@ def _as_uuid(value: Any) -> uuid.UUID:
         return value if isinstance(value, uuid.UUID) else uuid.UUID(str(value))
     except ValueError:
         return uuid.UUID(int=0)
+
+
+class AliasRow(forms.Form):
+    """A name and the voice that it means; no voice: what it would mean anyway.
+
+    Args:
+        voices: ids and labels of those that may be chosen.
+        defaults: names of the default voices, by well-known name.
+        namesakes: names of voices, in lower case, before which a row does not matter.
+    """
+
+    name = forms.CharField(max_length=100, required=False)
+    voice = forms.ChoiceField(required=False)
+
+    def __init__(
+        self,
+        *args: Any,
+        voices: list[tuple[str, str]],
+        defaults: Mapping[str, str],
+        namesakes: Collection[str],
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.empty_permitted = False  # a row as it was says as much as a changed one
+        name = self["name"].value()
+        default = defaults.get(name, "none yet") if name in WELL_KNOWN else ""
+        choices = [("", f"Default: {default}" if default else "-"), *voices]
+        self.fields["voice"].choices = choices  # type: ignore[attr-defined]  # of a choice field
+        self.has_namesake = name in namesakes
+        for field, title in (("name", "Name"), ("voice", f"Voice of {name or 'the new name'}")):
+            attrs = {"class": "tts-input", "aria-label": title}
+            self.fields[field].widget.attrs |= attrs
+
+    def clean_name(self) -> str:
+        return str(self.cleaned_data["name"]).strip().lower()
+
+    def clean(self) -> dict[str, Any]:
+        found: dict[str, Any] = super().clean() or {}
+        if found.get("voice") and not found.get("name"):
+            raise ValidationError("Give a name to this row, or take its voice away.")
+        return found
+
+
+class AliasRows(forms.BaseFormSet):  # type: ignore[type-arg]  # none at run time
+    def clean(self) -> None:
+        names = [form.cleaned_data.get("name") for form in self.forms if form.is_valid()]
+        given = [name for name in names if name]
+        twice = sorted({name for name in given if given.count(name) > 1})
+        if twice:
+            raise ValidationError(f"{', '.join(twice)}: each name may stand here only once.")

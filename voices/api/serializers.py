@@ -6,17 +6,27 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.core.files.uploadedfile import UploadedFile
+from django.db.models import OuterRef, Q, Subquery
 from django.urls import reverse
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.fields import empty
 from rest_framework.utils.html import is_html_input
 
-from ttsweb.counted import counted
 from ttsweb.http.api import ApiProblem, StrictSerializer
-from ttsweb.http.fields import ShownField, StrictBooleanField
+from ttsweb.http.fields import DescribedField, ShownField, StrictBooleanField
+from ttsweb.http.query_filters import names_filter, truth_filter
+from ttsweb.refusals import counted
+from voices.archives import MAX_CODES_BYTES
 from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
-from voices.models import LANGUAGE_TAG, MAX_LANGUAGE_CHARS, ReferenceClip, Voice, VoiceVersion
+from voices.models import (
+    LANGUAGE_TAG,
+    MAX_LANGUAGE_CHARS,
+    ReferenceClip,
+    Transcript,
+    Voice,
+    VoiceVersion,
+)
 from voices.submit import NewClip
 
 
@@ -274,3 +284,114 @@ def _read_transcript(text: str, index: int) -> str:
         return check_transcript(text)
     except ClipRejectedError as error:
         raise error.at(f"transcript.{index}") from error
+
+
+def _has_status(names: list[str]) -> Q:
+    newest = VoiceVersion.objects.filter(voice=OuterRef("voice")).order_by("-number")
+    found = VoiceVersion.objects.filter(
+        status__in=names, voice__isnull=False, pk=Subquery(newest.values("pk")[:1])
+    )
+    return Q(pk__in=found.values("voice"))
+
+
+class VoiceFilterSerializer(serializers.Serializer[Any]):
+    """The filters of the voice list, as a condition on voices."""
+
+    name = serializers.CharField(
+        required=False, help_text="The whole name; upper and lower case are the same."
+    )
+    means = serializers.CharField(
+        required=False,
+        help_text=(
+            "The one voice that is used when a job names this name or id: your own voice first, "
+            "then one without an owner, then a shared one; 409 if several shared voices have "
+            "the name."
+        ),
+    )
+    language = DescribedField(
+        schema={"type": "string", "pattern": f"^{LANGUAGE_TAG.pattern}$"},
+        required=False,
+        help_text="Language tag; `en` also finds `en-GB`.",
+    )
+    status = names_filter(
+        VoiceVersion.Status.values,
+        "Status of the newest version; one or more, separated by commas.",
+        _has_status,
+    )
+    archived = truth_filter("`true` or `false`.")
+    shared = truth_filter("`true` or `false`.")
+
+    def validate_name(self, value: str) -> Q:
+        return Q(name__iexact=value)
+
+    def validate_means(self, value: str) -> Q:
+        """Return no condition: which voice it is depends on who asks, so the view looks for it."""
+        return Q()
+
+    def validate_language(self, value: str) -> Q:
+        if not LANGUAGE_TAG.fullmatch(value):
+            raise serializers.ValidationError("Expected a language tag such as en or pt-BR.")
+        return Q(language__iexact=value) | Q(language__istartswith=f"{value}-")
+
+
+class ClipQuerySerializer(serializers.Serializer[Any]):
+    """Which clip."""
+
+    clip = serializers.IntegerField(
+        default=0, min_value=0, max_value=1000, help_text="Index of the clip, from 0."
+    )
+
+
+class VoiceImportSerializer(StrictSerializer):
+    """An exported voice, and its name here."""
+
+    archive = serializers.FileField(help_text="A file from `GET /api/v1/voices/{id}/export`.")
+    name = FormCharField(
+        max_length=100, required=False, help_text="A name that replaces the one in the archive."
+    )
+    shared = FormBooleanField(
+        default=False,
+        help_text="True: every user may speak with the voice; it belongs to you in any case.",
+    )
+
+
+class VoiceCodesSerializer(VoiceCreateSerializer):
+    """A voice to create, with the codes of each of its clips."""
+
+    codes = serializers.ListField(
+        child=serializers.FileField(allow_empty_file=True, max_length=255),
+        min_length=1,
+        help_text="For each clip a safetensors file with `codes` int16 [K, T] and the metadata "
+        "clip (sha256 of the clip), codec (its fingerprint), frames and resampler.",
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        files = attrs.pop("codes")
+        codes = [file.read(MAX_CODES_BYTES + 1) for file in files]
+        return super().validate(attrs) | {"codes": codes}
+
+
+class TranscriptRequestSerializer(StrictSerializer):
+    """A clip whose words are to be proposed."""
+
+    audio = serializers.FileField(
+        allow_empty_file=True,
+        max_length=255,
+        help_text="A clip in wav, flac, mp3, ogg, m4a or webm.",
+    )
+    language = LanguageTagField(default="", help_text="Language of what is spoken.")
+
+
+class TranscriptSerializer(serializers.ModelSerializer[Transcript]):
+    """What a transcriber heard in a clip. A person has to correct it before it is used."""
+
+    status = serializers.ChoiceField(choices=Transcript.Status.choices)
+    text = serializers.CharField(help_text="The proposal; empty until `status` is `done`.")
+
+    class Meta:
+        model = Transcript
+        fields = (
+            "id", "status", "language", "text", "error_code", "error_message", "created_at",
+            "finished_at",
+        )  # fmt: skip
+        read_only_fields = fields

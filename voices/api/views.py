@@ -1,4 +1,4 @@
-"""Serve voices over REST, also as files: export one, import one."""
+"""Serve voices over REST, also as files, and proposals of what is said in a clip."""
 
 from __future__ import annotations
 
@@ -6,94 +6,46 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from django.contrib.auth.models import AbstractBaseUser
 from django.core.files.uploadhandler import TemporaryFileUploadHandler
-from django.db.models import OuterRef, Prefetch, Q, QuerySet, Subquery
+from django.db.models import Prefetch, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.urls import reverse
 from django.utils.http import content_disposition_header
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
-from rest_framework import serializers
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
-from ttsweb.http.fields import DescribedField
-from ttsweb.http.nouns import ListView, Noun, accepted_headers, operation, read_body
-from ttsweb.http.parsers import BoundedJSONParser
-from ttsweb.http.query_filters import names_filter, truth_filter
+from ttsweb.http.api import ApiProblem, BoundedJSONParser, StrictSerializer, check_query
+from ttsweb.http.fields import problems
+from ttsweb.http.nouns import ListView, Noun, accepted_headers, get_row, operation, read_body
 from ttsweb.http.ranged import ObjectResponse, StoredObject, object_response
-from ttsweb.http.schema import problems
 from ttsweb.refusals import POLL_SECONDS, SubmitRejectedError
 from ttsweb.rights import VOICES
 from voices import submit
 from voices.access import find_voice, may_change, visible_voices
 from voices.api.serializers import (
-    FormBooleanField,
-    FormCharField,
+    ClipQuerySerializer,
+    TranscriptRequestSerializer,
+    TranscriptSerializer,
+    VoiceCodesSerializer,
     VoiceCreateSerializer,
     VoiceFieldsSerializer,
+    VoiceFilterSerializer,
+    VoiceImportSerializer,
     VoiceSerializer,
     VoiceUpdateSerializer,
 )
+from voices.archives import ImportRefusedError
 from voices.clip_checks import ClipRejectedError
-from voices.models import LANGUAGE_TAG, Voice, VoiceVersion
-from voices.portable.archive import MAX_CODES_BYTES, ImportRefusedError
-from voices.portable.export import export_voice
-from voices.portable.import_ import create_voice_with_codes, import_voice
-from voices.removal import delete_voice
+from voices.models import Transcript, Voice, VoiceVersion
+from voices.objects import delete_voice
+from voices.portable import create_voice_with_codes, export_voice, import_voice
+from voices.submit import request_transcript
 from voices.transitions import request_encoding
-
-
-def _has_status(names: list[str]) -> Q:
-    newest = VoiceVersion.objects.filter(voice=OuterRef("voice")).order_by("-number")
-    found = VoiceVersion.objects.filter(
-        status__in=names, voice__isnull=False, pk=Subquery(newest.values("pk")[:1])
-    )
-    return Q(pk__in=found.values("voice"))
-
-
-class VoiceFilterSerializer(serializers.Serializer[Any]):
-    """The filters of the voice list, as a condition on voices."""
-
-    name = serializers.CharField(
-        required=False, help_text="The whole name; upper and lower case are the same."
-    )
-    means = serializers.CharField(
-        required=False,
-        help_text=(
-            "The one voice that is used when a job names this name or id: your own voice first, "
-            "then one without an owner, then a shared one; 409 if several shared voices have "
-            "the name."
-        ),
-    )
-    language = DescribedField(
-        schema={"type": "string", "pattern": f"^{LANGUAGE_TAG.pattern}$"},
-        required=False,
-        help_text="Language tag; `en` also finds `en-GB`.",
-    )
-    status = names_filter(
-        VoiceVersion.Status.values,
-        "Status of the newest version; one or more, separated by commas.",
-        _has_status,
-    )
-    archived = truth_filter("`true` or `false`.")
-    shared = truth_filter("`true` or `false`.")
-
-    def validate_name(self, value: str) -> Q:
-        return Q(name__iexact=value)
-
-    def validate_means(self, value: str) -> Q:
-        """Return no condition: which voice it is depends on who asks, so the view looks for it."""
-        return Q()
-
-    def validate_language(self, value: str) -> Q:
-        if not LANGUAGE_TAG.fullmatch(value):
-            raise serializers.ValidationError("Expected a language tag such as en or pt-BR.")
-        return Q(language__iexact=value) | Q(language__istartswith=f"{value}-")
-
 
 _NOT_FOUND = "voice_not_found", "No voice that you may use has this id."
 CONTENT_TYPES = {
@@ -112,10 +64,7 @@ def _with_versions(voices: QuerySet[Voice]) -> QuerySet[Voice]:
 
 
 def find_voice_of(request: Request, voice_id: uuid.UUID) -> Voice:
-    voice = _with_versions(visible_voices(request.user)).filter(pk=voice_id).first()
-    if voice is None:
-        raise ApiProblem(404, *_NOT_FOUND)
-    return voice
+    return get_row(_with_versions(visible_voices(request.user)), *_NOT_FOUND, pk=voice_id)
 
 
 def check_own(request: Request, voice: Voice) -> None:
@@ -253,14 +202,6 @@ class VoiceView(APIView):
         return Response(status=204)
 
 
-class ClipQuerySerializer(serializers.Serializer[Any]):
-    """Which clip."""
-
-    clip = serializers.IntegerField(
-        default=0, min_value=0, max_value=1000, help_text="Index of the clip, from 0."
-    )
-
-
 class VoiceAudioView(APIView):
     @operation("get_voice_audio", "audio/*", 404, 416, query=ClipQuerySerializer)
     def get(
@@ -281,35 +222,6 @@ class VoiceAudioView(APIView):
 
 
 # --- voices as files ------------------------------------------------------------------------------
-
-
-class VoiceImportSerializer(StrictSerializer):
-    """An exported voice, and its name here."""
-
-    archive = serializers.FileField(help_text="A file from `GET /api/v1/voices/{id}/export`.")
-    name = FormCharField(
-        max_length=100, required=False, help_text="A name that replaces the one in the archive."
-    )
-    shared = FormBooleanField(
-        default=False,
-        help_text="True: every user may speak with the voice; it belongs to you in any case.",
-    )
-
-
-class VoiceCodesSerializer(VoiceCreateSerializer):
-    """A voice to create, with the codes of each of its clips."""
-
-    codes = serializers.ListField(
-        child=serializers.FileField(allow_empty_file=True, max_length=255),
-        min_length=1,
-        help_text="For each clip a safetensors file with `codes` int16 [K, T] and the metadata "
-        "clip (sha256 of the clip), codec (its fingerprint), frames and resampler.",
-    )
-
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        files = attrs.pop("codes")
-        codes = [file.read(MAX_CODES_BYTES + 1) for file in files]
-        return super().validate(attrs) | {"codes": codes}
 
 
 class VoiceExportView(APIView):
@@ -400,3 +312,51 @@ class VoiceCodesImportView(_ImportView):
         Codes that a clip has here already stay instead of those that are sent.
         """
         return self.answer(request)
+
+
+_WAITING = (Transcript.Status.QUEUED, Transcript.Status.TRANSCRIBING)
+
+
+def find_transcript(request: Request, transcript_id: uuid.UUID) -> Transcript:
+    return get_row(
+        Transcript.objects.filter(owner_id=request.user.pk),
+        "transcript_not_found",
+        "No transcript of yours has this id; they are kept for an hour.",
+        pk=transcript_id,
+    )
+
+
+TRANSCRIPT = Noun(
+    "voice-transcript",
+    TranscriptSerializer,
+    find_transcript,
+    lambda row: row.status in _WAITING,
+    scope=VOICES,
+)
+
+
+class TranscriptsView(APIView):
+    write_scopes = (VOICES,)
+    parser_classes = (MultiPartParser,)
+
+    @operation(
+        "propose_transcript", {202: TranscriptSerializer}, 409, 413, 415, 429,
+        request=TranscriptRequestSerializer, parameters=accepted_headers(),
+    )  # fmt: skip
+    def post(self, request: Request) -> Response:
+        """Have the words of a clip proposed; correct them, then send them with the clip.
+
+        Needs a transcriber, which the operator sets up; 409 `transcriber_missing` without one.
+        """
+        asked = read_body(request, TranscriptRequestSerializer)
+        owner: AbstractBaseUser = request.user  # type: ignore[assignment]  # never anonymous
+        content: bytes = asked["audio"].read()
+        row = request_transcript(content, owner=owner, language=asked["language"])
+        return TRANSCRIPT.answer(request, row.pk, status=202)
+
+
+class TranscriptView(APIView):
+    get = TRANSCRIPT.getter(
+        "get_transcript",
+        "Return a proposed transcript, or how far it is; it is kept for an hour.",
+    )

@@ -8,7 +8,6 @@ file it was told and one JSON object to stdout: the measures, or `error` (a code
 from __future__ import annotations
 
 import errno
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,15 +17,15 @@ from typing import Any
 import av
 import numpy as np
 
+from synth.audio.filters import peaks_of
 from workers.audio.clips import (
     FULL_SCALE,
     SILENT_PEAK_DBFS,
     ClipError,
     FloatArray,
     measure,
-    peaks_of,
 )
-from workers.bounded_child import set_limits
+from workers.bounded_child import answer_request
 
 DEMUXERS = {
     "wav": "wav",
@@ -60,27 +59,21 @@ class Tally:
     damaged: int = 0
 
 
-def main() -> int:
-    """Answer the request on stdin; return the exit status, 0 for every foreseen outcome."""
-    request = json.load(sys.stdin)
-    set_limits(
-        request["memory_bytes"], request["cpu_seconds"], request["output_bytes"], open_files=32
-    )
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Return the measures, or why the clip cannot be used, for every foreseen outcome."""
     try:
-        answer = decode(
+        return decode(
             Path(request["input"]),
             Path(request["output"]),
             container=request["container"],
             max_seconds=request["max_seconds"],
         )
     except ClipError as error:
-        answer = {"error": error.code, "message": error.message}
+        return {"error": error.code, "message": error.message}
     except (MemoryError, OSError) as error:
         if isinstance(error, OSError) and error.errno != errno.ENOMEM:
             raise
-        answer = {"error": "clip_decode_memory", "message": ""}
-    sys.stdout.write(json.dumps(answer))
-    return 0
+        return {"error": "clip_decode_memory", "message": ""}
 
 
 def decode(source: Path, target: Path, *, container: str, max_seconds: float) -> dict[str, Any]:
@@ -197,4 +190,4 @@ def _mono_blocks(opened: Any, stream: Any, tally: Tally) -> Iterator[FloatArray]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(answer_request(answer, open_files=32))

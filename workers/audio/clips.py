@@ -5,10 +5,7 @@ The child imports this module too, so it imports nothing but numpy.
 
 from __future__ import annotations
 
-import json
 import math
-import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,26 +14,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workers.bounded_child import read_answer
+from workers.bounded_child import Ends, Limits, run_child
 
-PROJECT_DIR = Path(__file__).resolve().parents[2]
 _HIGHEST_RATE = 384_000
 _BYTES_PER_SAMPLE = 4
-# One thread: every OpenBLAS thread would reserve address space, which is what we limit.
-_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-_SENTENCES = {
-    "clip_decode_memory": (
+_ENDS = Ends(
+    memory=(
+        "clip_decode_memory",
         "Decoding the clip needs more memory than is allowed; "
-        "convert it to a plain WAV or FLAC file."
+        "convert it to a plain WAV or FLAC file.",
     ),
-    "clip_decode_timeout": (
-        "Decoding the clip takes longer than is allowed; convert it to a plain WAV or FLAC file."
+    timeout=(
+        "clip_decode_timeout",
+        "Decoding the clip takes longer than is allowed; convert it to a plain WAV or FLAC file.",
     ),
-    "clip_undecodable": (
+    unreadable=(
+        "clip_undecodable",
         "The clip cannot be decoded: it is damaged, or its name has a wrong extension. Export "
-        "it again as WAV."
+        "it again as WAV.",
     ),
-}
+)
 
 
 class ClipError(Exception):
@@ -82,6 +79,7 @@ def decode_clip(
 
     Raises:
         ClipError: the clip cannot be used.
+        StarvedError: the child hardly had the processor; try again later.
         OSError: no temporary file could be written or no process started; try again later.
     """
     with tempfile.TemporaryDirectory(prefix="clip-", suffix=".part", dir=scratch) as folder:
@@ -106,33 +104,10 @@ def _run_child(source: Path, target: Path, container: str, limits: ClipLimits) -
         "output": str(target),
         "container": container,
         "max_seconds": limits.max_seconds,
-        "memory_bytes": limits.megabytes << 20,
-        "cpu_seconds": math.ceil(limits.wall_seconds),
-        "output_bytes": int((limits.max_seconds + 1) * _HIGHEST_RATE * _BYTES_PER_SAMPLE),
     }
-    try:
-        ended = subprocess.run(
-            [sys.executable, "-E", "-s", "-B", "-m", "workers.audio.clip_child"],
-            input=json.dumps(request).encode(),
-            capture_output=True,
-            timeout=limits.wall_seconds,
-            cwd=PROJECT_DIR,
-            env=_ENVIRONMENT,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise _error("clip_decode_timeout") from error
-    return read_answer(
-        ended,
-        _error,
-        memory="clip_decode_memory",
-        timeout="clip_decode_timeout",
-        unreadable="clip_undecodable",
-    )
-
-
-def _error(code: str, message: str = "") -> ClipError:
-    return ClipError(code, message or _SENTENCES[code])
+    output_bytes = int((limits.max_seconds + 1) * _HIGHEST_RATE * _BYTES_PER_SAMPLE)
+    bounds = Limits(limits.wall_seconds, limits.megabytes, output_bytes)
+    return run_child("workers.audio.clip_child", request, bounds, _ENDS, ClipError)
 
 
 FloatArray = npt.NDArray[np.float32]
@@ -198,42 +173,3 @@ def warnings_for(measures: dict[str, float]) -> list[dict[str, str]]:
         number = measures["damaged_packets"]
         found.append(("clip_damaged", f"{number:.0f} damaged parts of the file were skipped."))
     return [{"code": code, "message": message} for code, message in found]
-
-
-HIGHEST_PEAK = 255  # of a waveform's numbers
-
-
-class WaveformPeaks:
-    """Collect the parts of a signal whose length is known and which comes in blocks."""
-
-    def __init__(self, num_samples: int, *, most: int) -> None:
-        """Prepare at most `most` parts; a signal of fewer samples has one for each."""
-        self._num_samples = max(1, num_samples)
-        self._levels = np.zeros(min(most, num_samples), dtype=np.float32)
-        self._position = 0
-
-    def push(self, block: FloatArray) -> None:
-        """Take the next samples, float32 [n]; what goes beyond the known length is left out."""
-        count = len(self._levels)
-        levels = np.abs(block[: max(0, self._num_samples - self._position)])
-        if not count or not len(levels):
-            return
-        first = self._position * count // self._num_samples
-        last = (self._position + len(levels) - 1) * count // self._num_samples
-        edges = [-(-part * self._num_samples // count) for part in range(first + 1, last + 1)]
-        starts = [0, *(edge - self._position for edge in edges)]
-        found = np.maximum.reduceat(levels, starts)
-        np.maximum(self._levels[first : last + 1], found, out=self._levels[first : last + 1])
-        self._position += len(levels)
-
-    def values(self) -> list[int]:
-        """Return the parts' levels, 0 for silence, 255 for full scale and beyond."""
-        scaled = np.rint(np.minimum(self._levels, 1.0) * HIGHEST_PEAK)
-        return [int(value) for value in scaled]
-
-
-def peaks_of(waveform: FloatArray, *, most: int) -> list[int]:
-    """Return at most `most` values, 0 to 255, of a whole mono signal float32 [N]."""
-    peaks = WaveformPeaks(len(waveform), most=most)
-    peaks.push(waveform)
-    return peaks.values()

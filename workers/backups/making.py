@@ -25,9 +25,8 @@ from ttsweb.commands.base import (
     reporting_errors,
     signals_interrupt,
 )
-from ttsweb.counted import counted
 from ttsweb.private_files import FILE_MODE, FOLDER_MODE
-from workers.backups import database
+from ttsweb.refusals import counted
 from workers.backups.folder import (
     DATABASES,
     FORMAT,
@@ -36,8 +35,11 @@ from workers.backups.folder import (
     OBJECTS_LIST,
     SECRET_KEY,
     Kept,
+    applied_migrations,
     backups_in,
+    check_programs,
     damaged,
+    database_copied_to,
     digest_of_file,
     object_lines,
     path_of,
@@ -45,8 +47,7 @@ from workers.backups.folder import (
     sync_file,
     write_synced,
 )
-from workers.backups.named import NamedObject, digest_of, named_objects
-from workers.backups.progress import Progress
+from workers.objects import NamedObject, Progress, digest_of, named_objects
 
 PART = ".part"  # a backup that is not whole; the next one goes on with its objects
 # What is deleted between the rows' copy and its objects' is looked at again in a later copy.
@@ -121,7 +122,7 @@ class Making:
             The objects that are not stored or are not what their rows say, and the keys of all.
         """
         unfit, keys = [], []
-        with database.copied_to(self.part / name) as using:
+        with database_copied_to(self.part / name) as using:
             for one in named_objects(using):
                 keys.append(one.key)
                 try:
@@ -177,7 +178,7 @@ def make_backup(folder: Path, *, keep: int | None, progress: Progress) -> dict[s
         StepError: backup_running, program_missing, database_copy_failed.
         OSError: a disk is full or cannot be written; what was there before is whole.
     """
-    database.check_programs("pg_dump")
+    check_programs("pg_dump")
     folder.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
     with _alone(folder):
         part, earlier = folder / PART, backups_in(folder)
@@ -233,7 +234,7 @@ def _manifest(
         "made_at": made_at.isoformat(),
         "database": connection.vendor,
         "database_sha256": digest_of_file(part / name),
-        "migrations": database.applied_migrations(),
+        "migrations": applied_migrations(),
         "objects": len(making.objects),
         "bytes": sum(kept.size for kept in making.objects.values()),
         "objects_sha256": digest_of_file(part / OBJECTS_LIST),

@@ -15,26 +15,28 @@ from django.db import connection
 
 from synth.models import WebhookSecret
 from ttsweb.commands.base import BaseCommand, StepError, reporting_errors, signals_interrupt
-from ttsweb.counted import counted
 from ttsweb.encryption import SecretUnreadableError
 from ttsweb.private_files import FILE_MODE
-from workers.backups import database
+from ttsweb.refusals import counted
 from workers.backups.folder import (
     DATABASES,
     OBJECTS_LIST,
     SECRET_KEY,
     Kept,
+    check_programs,
     damaged,
     digest_of_file,
     find_backup,
+    is_database_empty,
     newer,
     path_of,
+    put_database_back,
     read_manifest,
     read_objects,
     sync_file,
+    unknown_migrations,
 )
-from workers.backups.named import digest_of, named_objects
-from workers.backups.progress import Progress
+from workers.objects import Progress, digest_of, named_objects
 
 
 def run(command: BaseCommand, options: dict[str, Any]) -> None:
@@ -67,7 +69,7 @@ def restore_all(backup: Path, progress: Progress) -> dict[str, Any]:
         OSError: the storage or the data folder cannot be written.
     """
     manifest, objects = _checked(backup)
-    database.check_programs("pg_restore")
+    check_programs("pg_restore")
     _check_empty(objects)
     for key, kept in objects.items():
         path = path_of(backup, key)
@@ -82,7 +84,7 @@ def restore_all(backup: Path, progress: Progress) -> dict[str, Any]:
         f"Objects   {counted(len(objects), 'object')}, {manifest['bytes'] / 1e6:.1f} MB",
     ]
     said.append(f"Key       {_put_key(backup)}")
-    database.put_back(backup / DATABASES[manifest["database"]])
+    put_database_back(backup / DATABASES[manifest["database"]])
     unreadable = 0 if manifest["secret_key"] else _unreadable_secrets()
     if unreadable:
         said.append(
@@ -128,7 +130,7 @@ def restore_missing(backup: Path, progress: Progress) -> dict[str, Any]:
 def _checked(backup: Path) -> tuple[dict[str, Any], dict[str, Kept]]:
     """Return a backup's manifest and objects, once it is known to be whole and ours to use."""
     manifest = read_manifest(backup)
-    if database.unknown_migrations(manifest["migrations"]):
+    if unknown_migrations(manifest["migrations"]):
         raise newer(str(manifest["version"]))
     if manifest["database"] != connection.vendor:
         raise StepError(
@@ -151,7 +153,7 @@ def _check_empty(objects: Mapping[str, Kept]) -> None:
     Raises:
         StepError: not_empty.
     """
-    if not database.is_empty():
+    if not is_database_empty():
         raise StepError(
             "not_empty",
             "The database has tables already. Restore into a new one: set TTS_DATA_DIR to a new "

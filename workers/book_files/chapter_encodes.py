@@ -22,11 +22,11 @@ import av
 import numpy as np
 import numpy.typing as npt
 
+from synth.audio.filters import WaveformPeaks
 from synth.audio.writers import open_writer, read_blocks
 from synth.contract import AudioArray
 from synth.formats import BOOK_FORMATS
 from ttsweb.storage import TEMPORARY_SUFFIX
-from workers.audio.clips import WaveformPeaks
 from workers.book_files.book_audio import BookAudio, SegmentSpan
 from workers.book_files.chapter_mastering import (
     FRAME_SAMPLES,

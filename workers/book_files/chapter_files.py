@@ -16,8 +16,7 @@ import soundfile
 
 from synth.audio.writers import open_writer, read_blocks
 from synth.books.book import Cover
-from synth.books.file_names import numbered_name
-from synth.formats import BOOK_FORMATS, CHAPTER_FORMATS, WAV_BYTES, AudioFormat
+from synth.formats import BOOK_FORMATS, CHAPTER_FORMATS, WAV_BYTES, AudioFormat, numbered_name
 from workers.book_files.book_audio import BookAudio, BookFileError, book_tags, tag_text
 from workers.book_files.chapter_encodes import ChapterFile, Encoder, Encoding
 from workers.book_files.cover import book_cover

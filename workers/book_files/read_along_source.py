@@ -20,7 +20,7 @@ from urllib.parse import unquote
 from lxml import etree
 
 from synth.books.book import BookRejectedError
-from synth.books.epub.archive import open_book_archive
+from synth.books.epub.package import open_book_archive
 from synth.text.segments import SPEAKER_TAG
 from workers.book_files.book_audio import BookAudio, BookFacts, BookFileError
 from workers.book_files.chapter_encodes import ChapterFile, Encoder, Encoding

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from synth.books.book import Cover
-from synth.books.file_names import safe_name
+from synth.formats import safe_name
 from synth.jobs.timestamps import Spoken, to_srt, to_vtt
 from workers.book_files.book_audio import BookFacts
 from workers.book_files.chapter_encodes import ChapterFile

@@ -14,28 +14,19 @@ from typing import Any
 
 from synth.books.book import Book, BookRejectedError, book_to_json
 from synth.books.detect import read_book
-from workers.bounded_child import set_limits
-
-MEMORY, TIME = "book_import_memory", "book_import_timeout"
+from workers.bounded_child import answer_request
 
 
-def main() -> int:
-    """Answer the request on stdin; return the exit status, 0 for every foreseen outcome."""
-    request = json.load(sys.stdin)
-    set_limits(
-        request["memory_bytes"], request["cpu_seconds"], request["output_bytes"], open_files=64
-    )
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Return what the book says of itself, or why it cannot be read, for foreseen outcomes."""
     try:
-        book = read_book(Path(request["input"]), request["filename"])
-        answer = write(book, request)
+        return write(read_book(Path(request["input"]), request["filename"]), request)
     except BookRejectedError as error:
-        answer = {"error": error.code, "message": error.message}
+        return {"error": error.code, "message": error.message}
     except MemoryError:
-        answer = {"error": MEMORY, "message": ""}
+        return {"error": "book_import_memory", "message": ""}
     except RecursionError:
-        answer = {"error": "book_too_deep", "message": "The book's elements are nested too deeply."}
-    sys.stdout.write(json.dumps(answer))
-    return 0
+        return {"error": "book_too_deep", "message": "The book's elements are nested too deeply."}
 
 
 def write(book: Book, request: dict[str, Any]) -> dict[str, Any]:
@@ -66,4 +57,4 @@ def write(book: Book, request: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(answer_request(answer, open_files=64))

@@ -1,195 +1,260 @@
-"""Make the files of books: the main file of a job, and those that people ask for beside it."""
+"""Make the files that people ask for of a book, each kind of its chapters.
+
+What was encoded before is used again.
+"""
 
 from __future__ import annotations
 
+import bisect
 import json
 import logging
 import os
+import shutil
 import tempfile
 import time
+import zipfile
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from django.conf import settings
-from django.db.models import Q
+from django.core.files.storage import default_storage
 
-from synth.audio.writers import FileTooLongError
-from synth.audiobooks.files import BookContent, Kind, content_of, preset_of
-from synth.formats import BOOK_FILES
-from synth.models import BookFile, BookSource, Export, RenderJob, Take
+from synth.audio.writers import FileTooLongError, read_blocks
+from synth.audiobooks.files import OWN, BookContent, Kind, audio_format, content_of, preset_of
+from synth.audiobooks.plans import load_plan
+from synth.books.book import StoredBookError
+from synth.books.plan import PlannedChapter
+from synth.books.plan_edits import PlanEditError
+from synth.formats import BOOK_FILES, safe_name
+from synth.models import BookFile, BookSource, RenderJob, Take
+from synth.text.segments import SPEAKER_TAG
 from synth.transitions.files import finish_book_file
 from synth.transitions.segment_edits import render_lost_again
-from ttsweb.storage import TEMPORARY_SUFFIX, MadeFile
-from voices.objects import delete_objects
-from workers import errors
-from workers.audio.joined_takes import MixedRatesError, TakeMissingError, TakesChangedError
-from workers.audio.mastering import MAX_PEAKS, TARGET_TOLERANCE_LU
-from workers.book_files.book_audio import BookAudio, BookFileError
-from workers.book_files.chapter_encodes import ChapterFile, EncodeCache, Encoder, Encoding
-from workers.book_files.chapter_files import make_one_file
-from workers.book_files.chapter_mastering import PRESETS, STANDARD, Mastering
-from workers.book_files.m4b import Mark, marks_of
-from workers.book_files.sidecars import book_report, chapter_checks
-from workers.books.file_kinds import FileWork, make_kind
-from workers.books.job import read_job_book
-from workers.errors import retry_while_away, settle_errors
+from ttsweb.storage import TEMPORARY_SUFFIX, MadeFile, delete_objects
+from workers import kinds
+from workers.audio.mastering import MixedRatesError, TakeMissingError, TakesChangedError
+from workers.book_files.book_audio import (
+    BookAudio,
+    BookFileError,
+    ChapterAudio,
+    SegmentSpan,
+    letters_of,
+)
+from workers.book_files.chapter_encodes import ChapterFile, Encoder, Encoding
+from workers.book_files.chapter_files import make_chapter_files, make_one_file, make_sample
+from workers.book_files.chapter_mastering import LevelMeter, Levels
+from workers.book_files.cover import book_cover
+from workers.book_files.m4b import marks_of
+from workers.book_files.read_along import make_read_along
+from workers.book_files.read_along_source import make_read_along_of
+from workers.book_files.sidecars import book_report, put_on_shelf, write_book_subtitles
+from workers.books.job import (
+    encoder_of,
+    read_job_book,
+    report_of_work,
+)
+from workers.kinds import retry_while_away, settle_errors
 from workers.process.held_claims import HeldClaim
 from workers.process.worker_process import WorkerProcess
 
 logger = logging.getLogger(__name__)
 
-
-def peaks_of_book(chapters: Sequence[ChapterFile], *, most: int) -> list[int]:
-    """Return at most `most` levels of equal parts of the chapters, one after the other."""
-    total = sum(chapter.num_samples for chapter in chapters)
-    count = min(most, total)
-    found = np.zeros(count, dtype=np.int64)
-    start = 0
-    for chapter in chapters:
-        parts = len(chapter.peaks)
-        edges = start + np.arange(parts + 1, dtype=np.int64) * chapter.num_samples // max(1, parts)
-        first = edges[:-1] * count // max(1, total)
-        last = (np.maximum(edges[1:], edges[:-1] + 1) - 1) * count // max(1, total)
-        for level, low, high in zip(chapter.peaks, first, last, strict=True):
-            found[low : high + 1] = np.maximum(found[low : high + 1], level)
-        start += chapter.num_samples
-    return [int(level) for level in found]
+Chapters = Sequence[ChapterFile]
 
 
-def is_mastered_by_chapters(export: Export) -> bool:
-    """Return whether a job's file is made of mastered chapters, or of its takes as they come."""
-    form = BOOK_FILES.get(export.format)
-    if form is None or form.spliced_from:
-        return form is not None
-    source = _source_of(export)
-    return source is not None and bool(source.production.get("preset"))
+@dataclass(frozen=True, slots=True)
+class FileWork:
+    """Hold what a file is made of: its row, its book, and an encoder.
+
+    `path` is where it is written, in a folder of its own; `notes` are added to its report.
+    """
+
+    row: BookFile
+    source: BookSource
+    path: Path
+    book: BookAudio
+    encoder: Encoder
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def encoding(self) -> Encoding:
+        """Return how chapters are encoded."""
+        options = self.row.options
+        form = audio_format(self.row.kind, options.get("format"))
+        return Encoding(
+            BOOK_FILES[form].chapters_as, options.get("bit_rate"), options.get("sample_rate")
+        )
 
 
-def _source_of(export: Export) -> BookSource | None:
-    """Return the book that a job speaks, or a sample of it."""
-    own = Q(job=export.job_id) | Q(sample_job=export.job_id)
-    return BookSource.objects.filter(own).first()
-
-
-def make_book(
-    path: Path, export: Export, job: RenderJob, *, is_unwanted: Callable[[], bool]
-) -> MadeFile:
-    """Write a job's file to `path`; chapters that were encoded before are not encoded again.
+def make_kind(work: FileWork) -> Chapters:
+    """Write a file, and return its chapters; a report is written by the caller.
 
     Raises:
-        EncodeUnwantedError: nobody waits for the file any more.
-        TakeMissingError, TakesChangedError, MixedRatesError, BookFileError, OSError: as reading and
-            writing raise them.
+        BookFileError: it cannot be made; the message says why.
+        EncodeUnwantedError, TakeMissingError, TakesChangedError, OSError: as encoding raises them.
     """
-    started = time.perf_counter()
-    source = _source_of(export)
-    preset = preset_of(source) if source else STANDARD.name
-    encoder = _encoder(preset, job.loudness, is_unwanted)
-    book = read_job_book(job, source, encoder)
-    form = BOOK_FILES[export.format].chapters_as
-    encoding = Encoding(form, bit_rate=job.bit_rate, sample_rate=job.sample_rate)
-    chapters = make_one_file(path, book, encoder, encoding)
-    encoder.cache.trim()
-    marks = marks_of(chapters)
-    rate, size = chapters[0].sample_rate, path.stat().st_size
-    seconds = marks[-1].end / rate
-    measured = _measure_file(chapters, marks, encoder.mastering, size=size, seconds=seconds)
-    return MadeFile.of(
-        path,
-        duration_seconds=seconds,
-        report=measured | _report_of_work(book, encoder, seconds, started),
-        peaks=peaks_of_book(chapters, most=MAX_PEAKS),
-        cues=[
-            (span.segment_id, mark.start + span.start, mark.start + span.end)
-            for mark, chapter in zip(marks, chapters, strict=True)
-            for span in chapter.spans
-        ],
-        sample_rate=rate,
-    )
+    return _MAKERS.get(work.row.kind, _one_file)(work)
 
 
-def _encoder(preset: str, loudness: float | None, is_unwanted: Callable[[], bool]) -> Encoder:
-    """Return an encoder into the cache that all books share; a loudness replaces the preset."""
-    mastering = PRESETS[preset]
-    if loudness is not None:
-        mastering = replace(STANDARD, name="asked", target_lufs=loudness)
-    cache = EncodeCache(Path(settings.DATA_DIR) / "cache" / "chapters")
-    return Encoder(cache, mastering, is_unwanted=is_unwanted)
+def _one_file(work: FileWork) -> Chapters:
+    chapters = make_one_file(work.path, work.book, work.encoder, work.encoding)
+    form = BOOK_FILES[work.row.kind]
+    if form.spliced_from or form.bit_rates is None:
+        return chapters
+    return measure_chapters_in(work.path, form.name, chapters)  # joining encoded them again
 
 
-def _report_of_work(
-    book: BookAudio, encoder: Encoder, seconds: float, started: float
-) -> dict[str, Any]:
-    """Return what a file took to be made since `started` (perf_counter), and of what."""
-    elapsed = time.perf_counter() - started
-    return {
-        "chapters_encoded": encoder.encoded,
-        "chapters_reused": encoder.reused,
-        "voices": list(book.voices),
-        "assembly_realtime": round(seconds / elapsed, 2) if elapsed > 0 else None,
-        "cover_note": book.cover_note,
-    }
-
-
-def _measure_file(
-    chapters: Sequence[ChapterFile],
-    marks: Sequence[Mark],
-    mastering: Mastering,
-    *,
-    size: int,
-    seconds: float,
-) -> dict[str, Any]:
-    """Return what was measured: of the whole file, and of each chapter."""
-    rows = [
-        _chapter_row(mark, chapter, mastering)
-        for mark, chapter in zip(marks, chapters, strict=True)
+def measure_chapters_in(path: Path, form: str, chapters: Chapters) -> Chapters:
+    """Return chapters with the levels that they have in a file where they follow each other."""
+    rate, marks = chapters[0].sample_rate, marks_of(chapters)
+    found: list[Levels] = []
+    meter, position = LevelMeter(rate), 0
+    for block in read_blocks(path, form, rate):
+        while len(found) < len(marks) - 1 and position + len(block) >= marks[len(found)].end:
+            cut = marks[len(found)].end - position
+            meter.push(block[:cut])
+            found.append(meter.close())
+            meter, block, position = LevelMeter(rate), block[cut:], position + cut
+        meter.push(block)
+        position += len(block)
+    found.append(meter.close())
+    return [
+        chapter._replace(levels=levels) for chapter, levels in zip(chapters, found, strict=False)
     ]
-    loud = [row["loudness_lufs"] for row in rows if row["loudness_lufs"] is not None]
-    target = mastering.target_lufs
-    is_reached = (
-        all(abs(one - target) <= TARGET_TOLERANCE_LU for one in loud)
-        if target is not None
-        else all(row["passed"] for row in rows)
+
+
+def _chapters(work: FileWork) -> Chapters:
+    folder = work.path.parent / "chapters"
+    made = make_chapter_files(folder, work.book, work.encoder, work.encoding)
+    if work.row.options["chapter"] is not None:
+        next(iter(made)).replace(work.path)
+    else:
+        _pack(work.path, folder)
+    return list(made.values())
+
+
+def _shelf(work: FileWork) -> Chapters:
+    book, folder = work.book, work.path.parent / "files"
+    if work.encoding.format in BOOK_FILES:
+        made = make_chapter_files(folder, book, work.encoder, work.encoding)
+        paths, chapters = list(made), list(made.values())
+    else:
+        folder.mkdir()
+        paths = [folder / f"{safe_name(book.facts.title, 'Untitled')}.m4b"]
+        chapters = make_one_file(paths[0], book, work.encoder, work.encoding)
+    library = work.path.parent / "library"
+    put_on_shelf(library, book.facts, paths, book_cover(book.cover, book.facts), chapters)
+    _pack(work.path, library)
+    return chapters
+
+
+def _read_along(work: FileWork) -> Chapters:
+    if work.row.options["format"] != OWN:
+        return make_read_along(work.path, work.book, work.encoder, work.encoding)
+    if not work.source.filename.lower().endswith(".epub"):
+        raise BookFileError(
+            "source_unreadable",
+            "The book was not uploaded as an EPUB, so it has no EPUB text for a read-along "
+            "file. Use the `format` `made`, which makes one from the spoken text.",
+        )
+    upload = work.path.with_name("upload.epub")
+    try:
+        with default_storage.open(work.source.object_key) as stored, upload.open("wb") as file:
+            shutil.copyfileobj(stored, file, 1 << 20)
+        book = add_anchors(work.book, work.source)
+    except (FileNotFoundError, StoredBookError, PlanEditError) as error:
+        raise BookFileError(
+            "book_gone",
+            "The book's own text is no longer stored, or was read by another version. Use "
+            "the `format` `made`, or upload the book again.",
+        ) from error
+    chapters, missing = make_read_along_of(work.path, upload, book, work.encoder, work.encoding)
+    work.notes["unplaced_segments"] = missing
+    return chapters
+
+
+def _sample(work: FileWork) -> Chapters:
+    minutes = work.row.options["minutes"]
+    return measure_chapters_in(
+        work.path, "mp3", [make_sample(work.path, work.book, work.encoder, minutes=minutes)]
     )
-    return {
-        "seconds": seconds,
-        "sample_rate": chapters[0].sample_rate,
-        "channels": 1,
-        "bit_rate": round(8 * size / seconds) if seconds else None,
-        "loudness_lufs": round(sum(loud) / len(loud), 2) if loud else None,
-        "true_peak_dbtp": max(row["true_peak_dbtp"] for row in rows),
-        "target_lufs": target,
-        "target_reached": is_reached,
-        "gain_db": round(sum(row["gain_db"] for row in rows) / len(rows), 2),
-        "limiter_db": max(row["limiter_db"] for row in rows),
-        "note": ""
-        if is_reached
-        else "Some chapters do not reach the target; the report names them.",
-        "preset": mastering.name,
-        "chapters": rows,
-    }
 
 
-def _chapter_row(mark: Mark, chapter: ChapterFile, mastering: Mastering) -> dict[str, Any]:
-    checks = list(chapter_checks(chapter, mastering))
-    rate = chapter.sample_rate
-    return {
-        "title": mark.title,
-        "start_seconds": mark.start / rate,
-        "seconds": (mark.end - mark.start) / rate,
-        "rms_dbfs": chapter.levels.rms_dbfs,
-        "floor_dbfs": chapter.levels.floor_dbfs,
-        "true_peak_dbtp": chapter.levels.true_peak_dbtp,
-        "loudness_lufs": chapter.levels.loudness_lufs,
-        "gain_db": chapter.gain_db,
-        "limiter_db": round(chapter.limiter_db, 2),
-        "passed": all(check.is_passed for check in checks),
-        "failures": [check.sentence for check in checks if not check.is_passed],
-    }
+def _subtitles(work: FileWork) -> Chapters:
+    """Write subtitles of the chapters as the job's M4B has them, or would have."""
+    job, encoding = work.row.job, Encoding("aac")
+    if job.format == "m4b":
+        encoding = replace(encoding, bit_rate=job.bit_rate, sample_rate=job.sample_rate)
+    chapters = list(work.encoder.chapters(work.book, encoding))
+    write_book_subtitles(work.path, chapters, work.row.kind)
+    return chapters
+
+
+_MAKERS: dict[str, Callable[[FileWork], Chapters]] = {
+    Kind.CHAPTERS: _chapters,
+    Kind.SHELF: _shelf,
+    Kind.READ_ALONG: _read_along,
+    Kind.SAMPLE: _sample,
+    Kind.SRT: _subtitles,
+    Kind.VTT: _subtitles,
+    Kind.REPORT: lambda work: list(work.encoder.chapters(work.book, work.encoding)),
+}
+
+
+def _pack(path: Path, folder: Path) -> None:
+    """Move all files of a folder into a ZIP as they are: audio does not get smaller.
+
+    They have no time, so that the same files are the same ZIP whenever it is made.
+    """
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as packed:
+        for file in sorted(one for one in folder.rglob("*") if one.is_file()):
+            entry = zipfile.ZipInfo(str(file.relative_to(folder)))
+            entry.file_size = file.stat().st_size  # says whether it needs sizes of 64 bits
+            entry.external_attr = 0o644 << 16
+            with file.open("rb") as source, packed.open(entry, "w") as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+    shutil.rmtree(folder)
+
+
+def add_anchors(book: BookAudio, source: BookSource) -> BookAudio:
+    """Return a book whose segments name their documents; those of credits name none.
+
+    Raises:
+        FileNotFoundError, StoredBookError, PlanEditError: as reading the plan raises them.
+    """
+    planned = {chapter.id: chapter for chapter in load_plan(source).chapters}
+    started = [planned.get(one["id"]) for one in source.started.get("chapters", [])]
+    chapters = [
+        _add_anchors_of(chapter, started[chapter.index])
+        if chapter.index < len(started)
+        else chapter
+        for chapter in book.chapters
+    ]
+    return replace(book, chapters=tuple(chapters))
+
+
+def _add_anchors_of(chapter: ChapterAudio, planned: PlannedChapter | None) -> ChapterAudio:
+    """Follow the segments of a chapter through its blocks, by their letters."""
+    blocks = [one for one in planned.blocks if one.reason is None] if planned is not None else []
+    if not blocks:
+        return chapter
+    parts = [letters_of(one.block.text) for one in blocks]
+    starts, whole = [0], "".join(parts)
+    for part in parts[:-1]:
+        starts.append(starts[-1] + len(part))
+    cursor, spans = 0, list[SegmentSpan]()
+    for span in chapter.segments:
+        wanted = letters_of(SPEAKER_TAG.sub("", span.text))
+        at = whole.find(wanted, cursor) if wanted else -1
+        # The document of one that has other words is where it is due.
+        place = cursor if at < 0 else at
+        if at >= 0:
+            cursor = at + len(wanted)
+        path = blocks[max(0, bisect.bisect_right(starts, place) - 1)].path
+        spans.append(replace(span, anchor=path))
+    return replace(chapter, segments=tuple(spans))
 
 
 OPEN_DELAY_SECONDS = 3.0
@@ -245,7 +310,7 @@ def _write(
     # Kinds that take no loudness are as the book's own file.
     usual = None if preset_of(source) == "acx" else job.loudness
     preset = row.options.get("preset") or preset_of(source)
-    encoder = _encoder(preset, row.options.get("loudness", usual), is_unwanted)
+    encoder = encoder_of(preset, row.options.get("loudness", usual), is_unwanted)
     # Levels are those of the whole book, also in a file of one chapter.
     indexes = {one.index for one in content.there()}
     book = read_job_book(job, source, encoder, indexes=indexes)
@@ -259,7 +324,7 @@ def _write(
     there = {one.index for one in book.chapters}
     report = {
         **book_report(chapters, encoder.mastering),
-        **_report_of_work(book, encoder, seconds, started),
+        **report_of_work(book, encoder, seconds, started),
         **work.notes,
         "chapters_missing": [
             {"index": one.index, "title": one.title}
@@ -296,14 +361,14 @@ def _settle_known(claim: HeldClaim, error: Exception) -> bool | None:
     if isinstance(error, TakeMissingError):
         return _settle_lost_takes(claim, error)
     if isinstance(error, (ChaptersOpenError, TakesChangedError)):
-        return errors.wait(claim, seconds=OPEN_DELAY_SECONDS)
+        return kinds.wait(claim, seconds=OPEN_DELAY_SECONDS)
     if isinstance(error, BookFileError):
-        return errors.fail(claim, error.code, error.message)
+        return kinds.fail(claim, error.code, error.message)
     if isinstance(error, MixedRatesError):
         message = f"{error} Start the book again, so that one model speaks the whole book."
-        return errors.fail(claim, "mixed_sample_rates", message)
+        return kinds.fail(claim, "mixed_sample_rates", message)
     if isinstance(error, FileTooLongError):
-        return errors.fail(claim, "file_too_long", str(error))
+        return kinds.fail(claim, "file_too_long", str(error))
     return None
 
 
@@ -316,9 +381,9 @@ def _settle_lost_takes(claim: HeldClaim, error: TakeMissingError) -> bool:
     keys = list(takes.values_list("audio_key", flat=True))
     delete_objects(keys)  # a damaged one would be used again
     if render_lost_again(error.segment_ids):
-        return errors.wait(claim, seconds=OPEN_DELAY_SECONDS)
+        return kinds.wait(claim, seconds=OPEN_DELAY_SECONDS)
     message = (
         "Some of the book's audio is no longer stored, and the book is cancelled. Retry the "
         "book, then make the file again."
     )
-    return errors.fail(claim, "takes_lost", message)
+    return kinds.fail(claim, "takes_lost", message)

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import shutil
-import subprocess
-import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Callable
 from functools import partial
@@ -24,32 +20,34 @@ from synth.audiobooks.plans import figures_of, plan_of, writable
 from synth.audiobooks.start import start_wanted_book
 from synth.books.book import BookRejectedError, book_from_json
 from synth.models import BookSource
-from synth.transitions.book_batches import advance_batch_of_book
+from synth.transitions.batches import advance_batch_of_book
 from synth.transitions.files import finish_book
-from ttsweb.storage import TEMPORARY_SUFFIX
-from voices.objects import delete_objects
-from workers import errors
-from workers.bounded_child import read_answer
-from workers.errors import retry_while_away, settle_error
+from ttsweb.storage import TEMPORARY_SUFFIX, delete_objects
+from workers import kinds
+from workers.bounded_child import Ends, Limits, run_child
+from workers.kinds import retry_while_away, settle_error
 from workers.process.held_claims import HeldClaim
 from workers.process.worker_process import WorkerProcess
 
 # What the reading of one book may take: a damaged or malicious one is stopped here.
 BOOK_IMPORT_SECONDS = 300.0
 BOOK_IMPORT_MEGABYTES = 2048  # MiB, libraries included
-LOOK_SECONDS = 0.5
 BOOK, COVER = "book.json", "cover"
-PROJECT_DIR = Path(__file__).resolve().parents[2]
-_ENVIRONMENT = {"PYTHONHASHSEED": "0"}
-_MEMORY, _TIME = "book_import_memory", "book_import_timeout"
-_SENTENCES = {
-    _MEMORY: (
+_ENDS = Ends(
+    memory=(
+        "book_import_memory",
         "Reading the book needs more memory than is allowed; split the book, or remove its "
-        "pictures."
+        "pictures.",
     ),
-    _TIME: "Reading the book takes longer than is allowed; split the book.",
-    "book_unreadable": "The book cannot be read: it is damaged, or its name has a wrong extension.",
-}
+    timeout=(
+        "book_import_timeout",
+        "Reading the book takes longer than is allowed; split the book.",
+    ),
+    unreadable=(
+        "book_unreadable",
+        "The book cannot be read: it is damaged, or its name has a wrong extension.",
+    ),
+)
 _MAX_JSON_PER_CHAR = 64  # blocks and escapes of a text that is all short lines
 
 
@@ -67,6 +65,7 @@ def read_in_child(
 
     Raises:
         BookRejectedError: the file is no book that can be read.
+        StarvedError: the child hardly had the processor; try again later.
         OSError: there is no room, or no process could be started; try again later.
     """
     request = {
@@ -75,45 +74,11 @@ def read_in_child(
         "output": str(folder / BOOK),
         "cover": str(folder / COVER),
         "max_chars": MAX_BOOK_CHARS,
-        "memory_bytes": BOOK_IMPORT_MEGABYTES << 20,
-        "cpu_seconds": math.ceil(BOOK_IMPORT_SECONDS),
-        "output_bytes": MAX_BOOK_CHARS * _MAX_JSON_PER_CHAR + (64 << 20),
     }
-    ended = _run(json.dumps(request).encode(), check_wanted)
-    return read_answer(ended, _error, memory=_MEMORY, timeout=_TIME, unreadable="book_unreadable")
-
-
-def _run(request: bytes, check_wanted: Callable[[], None]) -> subprocess.CompletedProcess[bytes]:
-    """Return how the child ended and what it wrote; it is killed once it takes too long."""
-    command = [sys.executable, "-E", "-s", "-B", "-m", "workers.books.child"]
-    deadline, unsent = time.monotonic() + BOOK_IMPORT_SECONDS, request
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=PROJECT_DIR,
-        env=_ENVIRONMENT,
-    ) as child:
-        try:
-            while True:
-                left = deadline - time.monotonic()
-                try:
-                    answer, report = child.communicate(unsent, timeout=min(LOOK_SECONDS, left))
-                except subprocess.TimeoutExpired:
-                    unsent = b""
-                    if time.monotonic() >= deadline:
-                        raise _error(_TIME) from None
-                    check_wanted()
-                else:
-                    return subprocess.CompletedProcess(command, child.returncode, answer, report)
-        except BaseException:
-            child.kill()
-            raise
-
-
-def _error(code: str, message: str = "") -> BookRejectedError:
-    return BookRejectedError(code, message or _SENTENCES[code])
+    output_bytes = MAX_BOOK_CHARS * _MAX_JSON_PER_CHAR + (64 << 20)
+    limits = Limits(BOOK_IMPORT_SECONDS, BOOK_IMPORT_MEGABYTES, output_bytes)
+    module = "workers.books.child"
+    return run_child(module, request, limits, _ENDS, BookRejectedError, check_wanted=check_wanted)
 
 
 logger = logging.getLogger(__name__)
@@ -193,8 +158,8 @@ def _store(source: BookSource, folder: Path, cover_type: str) -> dict[str, str]:
 def _settle_known(claim: HeldClaim, error: Exception) -> bool | None:
     """Settle the errors that only books have."""
     if isinstance(error, BookRejectedError):
-        return errors.fail(claim, error.code[:60], writable(error.message)[:2000])
+        return kinds.fail(claim, error.code[:60], writable(error.message)[:2000])
     if isinstance(error, FileNotFoundError):
         message = "The uploaded file is no longer stored; upload the book again."
-        return errors.fail(claim, "book_lost", message)
+        return kinds.fail(claim, "book_lost", message)
     return None

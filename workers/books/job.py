@@ -1,4 +1,4 @@
-"""Read the job of a book as what its files are made of: chapters, facts, cover, voices' levels.
+"""Make a job's own file, read as what files of books are made of: chapters, facts, cover, levels.
 
 Voices are brought to the narrator's level, by one gain each and never one per sentence. What a
 voice says in a chapter is measured once and kept by its content, so that a changed chapter is the
@@ -10,18 +10,34 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from django.conf import settings
 from django.core.files.storage import default_storage
+from django.db.models import Q
 
 from synth.audio.filters import LoudnessMeter
+from synth.audiobooks.files import preset_of
 from synth.audiobooks.plans import METADATA_FIELDS, METADATA_LISTS, metadata_of_file
 from synth.books.book import StoredBookError
 from synth.contract import AudioArray
-from synth.models import BookSource, Chapter, RenderJob, Segment
+from synth.formats import BOOK_FILES
+from synth.models import BookSource, Chapter, Export, RenderJob, Segment
 from synth.text.pauses import Pauses
-from workers.audio.joined_takes import JoinedTakes, MixedRatesError, Pin, TakesChangedError
+from ttsweb.storage import MadeFile
+from workers.audio.mastering import (
+    MAX_PEAKS,
+    TARGET_TOLERANCE_LU,
+    JoinedTakes,
+    MixedRatesError,
+    Pin,
+    TakesChangedError,
+)
 from workers.book_files.book_audio import (
     BookAudio,
     BookFacts,
@@ -29,8 +45,18 @@ from workers.book_files.book_audio import (
     ChapterAudio,
     SegmentSpan,
 )
-from workers.book_files.chapter_encodes import Encoder, publish_file
+from workers.book_files.chapter_encodes import (
+    ChapterFile,
+    EncodeCache,
+    Encoder,
+    Encoding,
+    publish_file,
+)
+from workers.book_files.chapter_files import make_one_file
+from workers.book_files.chapter_mastering import PRESETS, STANDARD, Mastering
 from workers.book_files.cover import check_cover
+from workers.book_files.m4b import Mark, marks_of
+from workers.book_files.sidecars import chapter_checks
 
 _VALUES = (
     "pk", "text", "speaker", "pause_after_ms", "take_id", "take__content_key",
@@ -267,4 +293,153 @@ def _measure_voices(chapter: ChapterAudio, rate: int, encoder: Encoder) -> dict[
     return {
         voice: Heard(meter.close().integrated_lufs, lengths[voice] / rate)
         for voice, meter in meters.items()
+    }
+
+
+def peaks_of_book(chapters: Sequence[ChapterFile], *, most: int) -> list[int]:
+    """Return at most `most` levels of equal parts of the chapters, one after the other."""
+    total = sum(chapter.num_samples for chapter in chapters)
+    count = min(most, total)
+    found = np.zeros(count, dtype=np.int64)
+    start = 0
+    for chapter in chapters:
+        parts = len(chapter.peaks)
+        edges = start + np.arange(parts + 1, dtype=np.int64) * chapter.num_samples // max(1, parts)
+        first = edges[:-1] * count // max(1, total)
+        last = (np.maximum(edges[1:], edges[:-1] + 1) - 1) * count // max(1, total)
+        for level, low, high in zip(chapter.peaks, first, last, strict=True):
+            found[low : high + 1] = np.maximum(found[low : high + 1], level)
+        start += chapter.num_samples
+    return [int(level) for level in found]
+
+
+def is_mastered_by_chapters(export: Export) -> bool:
+    """Return whether a job's file is made of mastered chapters, or of its takes as they come."""
+    form = BOOK_FILES.get(export.format)
+    if form is None or form.spliced_from:
+        return form is not None
+    source = _source_of(export)
+    return source is not None and bool(source.production.get("preset"))
+
+
+def _source_of(export: Export) -> BookSource | None:
+    """Return the book that a job speaks, or a sample of it."""
+    own = Q(job=export.job_id) | Q(sample_job=export.job_id)
+    return BookSource.objects.filter(own).first()
+
+
+def make_book(
+    path: Path, export: Export, job: RenderJob, *, is_unwanted: Callable[[], bool]
+) -> MadeFile:
+    """Write a job's file to `path`; chapters that were encoded before are not encoded again.
+
+    Raises:
+        EncodeUnwantedError: nobody waits for the file any more.
+        TakeMissingError, TakesChangedError, MixedRatesError, BookFileError, OSError: as reading and
+            writing raise them.
+    """
+    started = time.perf_counter()
+    source = _source_of(export)
+    preset = preset_of(source) if source else STANDARD.name
+    encoder = encoder_of(preset, job.loudness, is_unwanted)
+    book = read_job_book(job, source, encoder)
+    form = BOOK_FILES[export.format].chapters_as
+    encoding = Encoding(form, bit_rate=job.bit_rate, sample_rate=job.sample_rate)
+    chapters = make_one_file(path, book, encoder, encoding)
+    encoder.cache.trim()
+    marks = marks_of(chapters)
+    rate, size = chapters[0].sample_rate, path.stat().st_size
+    seconds = marks[-1].end / rate
+    measured = _measure_file(chapters, marks, encoder.mastering, size=size, seconds=seconds)
+    return MadeFile.of(
+        path,
+        duration_seconds=seconds,
+        report=measured | report_of_work(book, encoder, seconds, started),
+        peaks=peaks_of_book(chapters, most=MAX_PEAKS),
+        cues=[
+            (span.segment_id, mark.start + span.start, mark.start + span.end)
+            for mark, chapter in zip(marks, chapters, strict=True)
+            for span in chapter.spans
+        ],
+        sample_rate=rate,
+    )
+
+
+def encoder_of(preset: str, loudness: float | None, is_unwanted: Callable[[], bool]) -> Encoder:
+    """Return an encoder into the cache that all books share; a loudness replaces the preset."""
+    mastering = PRESETS[preset]
+    if loudness is not None:
+        mastering = replace(STANDARD, name="asked", target_lufs=loudness)
+    cache = EncodeCache(Path(settings.DATA_DIR) / "cache" / "chapters")
+    return Encoder(cache, mastering, is_unwanted=is_unwanted)
+
+
+def report_of_work(
+    book: BookAudio, encoder: Encoder, seconds: float, started: float
+) -> dict[str, Any]:
+    """Return what a file took to be made since `started` (perf_counter), and of what."""
+    elapsed = time.perf_counter() - started
+    return {
+        "chapters_encoded": encoder.encoded,
+        "chapters_reused": encoder.reused,
+        "voices": list(book.voices),
+        "assembly_realtime": round(seconds / elapsed, 2) if elapsed > 0 else None,
+        "cover_note": book.cover_note,
+    }
+
+
+def _measure_file(
+    chapters: Sequence[ChapterFile],
+    marks: Sequence[Mark],
+    mastering: Mastering,
+    *,
+    size: int,
+    seconds: float,
+) -> dict[str, Any]:
+    """Return what was measured: of the whole file, and of each chapter."""
+    rows = [
+        _chapter_row(mark, chapter, mastering)
+        for mark, chapter in zip(marks, chapters, strict=True)
+    ]
+    loud = [row["loudness_lufs"] for row in rows if row["loudness_lufs"] is not None]
+    target = mastering.target_lufs
+    is_reached = (
+        all(abs(one - target) <= TARGET_TOLERANCE_LU for one in loud)
+        if target is not None
+        else all(row["passed"] for row in rows)
+    )
+    return {
+        "seconds": seconds,
+        "sample_rate": chapters[0].sample_rate,
+        "channels": 1,
+        "bit_rate": round(8 * size / seconds) if seconds else None,
+        "loudness_lufs": round(sum(loud) / len(loud), 2) if loud else None,
+        "true_peak_dbtp": max(row["true_peak_dbtp"] for row in rows),
+        "target_lufs": target,
+        "target_reached": is_reached,
+        "gain_db": round(sum(row["gain_db"] for row in rows) / len(rows), 2),
+        "limiter_db": max(row["limiter_db"] for row in rows),
+        "note": ""
+        if is_reached
+        else "Some chapters do not reach the target; the report names them.",
+        "preset": mastering.name,
+        "chapters": rows,
+    }
+
+
+def _chapter_row(mark: Mark, chapter: ChapterFile, mastering: Mastering) -> dict[str, Any]:
+    checks = list(chapter_checks(chapter, mastering))
+    rate = chapter.sample_rate
+    return {
+        "title": mark.title,
+        "start_seconds": mark.start / rate,
+        "seconds": (mark.end - mark.start) / rate,
+        "rms_dbfs": chapter.levels.rms_dbfs,
+        "floor_dbfs": chapter.levels.floor_dbfs,
+        "true_peak_dbtp": chapter.levels.true_peak_dbtp,
+        "loudness_lufs": chapter.levels.loudness_lufs,
+        "gain_db": chapter.gain_db,
+        "limiter_db": round(chapter.limiter_db, 2),
+        "passed": all(check.is_passed for check in checks),
+        "failures": [check.sentence for check in checks if not check.is_passed],
     }

@@ -23,7 +23,7 @@ from django.contrib.auth.models import User
 from django.db.models import Sum
 from django.utils import timezone
 
-from synth.accounts.keys import create_key
+from synth.accounts.access import create_key
 from synth.card import read_card
 from ttsweb.commands.base import (
     EXIT_INTERRUPTED,
@@ -34,19 +34,26 @@ from ttsweb.commands.base import (
 )
 from ttsweb.commands.terminal import Progress
 from ttsweb.configuration.env import SETTINGS
-from ttsweb.counted import counted
 from ttsweb.http import listen
 from ttsweb.leases import database_now
 from ttsweb.migration import migrate_once
+from ttsweb.refusals import counted
 from ttsweb.storage import storage_place
 from voices.clip_checks import ClipRejectedError
 from voices.models import ClipCodes, Voice, VoiceVersion
 from voices.submit import NewClip, create_voice, update_voice
 from voices.transitions import request_encoding
 from workers.local.children import open_standard_streams, signals_interrupt
-from workers.local.local_worker import LocalWorker, save_audio, summary, wait_encoded, wait_ended
+from workers.local.local_worker import (
+    LocalWorker,
+    check_text,
+    save_audio,
+    submit_text,
+    summary,
+    wait_encoded,
+    wait_ended,
+)
 from workers.local.site import Site
-from workers.local.speak import check_text, submit_text
 from workers.management.commands.serve import AUTO
 
 KEY_DAYS = 30

@@ -1,4 +1,6 @@
-"""Claim work for this process and start on it: what the pump and the Celery tasks both call.
+"""Claim work for this process and start on it, because the pump looks or a message came.
+
+What is claimed, and whether, the rows decide; a message only has this worker look.
 
 A row whose worker ended may be what ended it, or one of many that were near. While such segments
 wait, this worker holds few at a time, these first, so that the next end leaves fewer under
@@ -10,26 +12,32 @@ claimed while it runs, and it starts when nothing else runs. Webhooks alone go o
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
+from celery import shared_task
 from django.db.models import QuerySet
 
+from synth.batches.turns import advance_batch
 from synth.models import Export, RenderJob
 from synth.transitions.claims import INTERACTIVE, SegmentClaim
 from synth.transitions.files import EXPORT_PRIORITY
 from ttsweb import leases
 from ttsweb.leases import LOSSES_BESIDE_OTHERS
-from ttsweb.work import Kind
+from ttsweb.work import ADVANCE_BOOK_BATCH, FILL_LIVE, SWEEP, Kind
+from workers.delivery import take_deliveries
 from workers.kinds import WORKS
 from workers.process import worker_process
 from workers.process.held_claims import HeldClaim, Room
 from workers.process.worker_process import WorkerProcess
 from workers.site.protocol import Hold, SegmentsWanted
-from workers.webhook import take_deliveries
+from workers.sweep import sweep_if_due
+
+logger = logging.getLogger(__name__)
 
 MOST_FILES_TOGETHER = 16
 MOST_SEGMENTS_TOGETHER = 4  # of a job whose file is short
@@ -238,3 +246,52 @@ _PARTICULAR: dict[Kind, Callable[[WorkerProcess], int]] = {
     Kind.EXPORT: take_exports,
     Kind.DELIVERY: take_deliveries,
 }
+
+
+def look(kind: Kind) -> None:
+    """Take rows of a kind that wait, as far as this worker has room.
+
+    For segments its pump looks, with the few queries that many messages cost as well as one.
+    """
+    process = worker_process.current_process()
+    if process is None:
+        return
+    if kind is Kind.SEGMENT:
+        process.look_for_work(kind)
+    else:
+        take(process, kind)
+
+
+def _declare(kind: Kind) -> None:
+    @shared_task(name=kind.task)
+    def receive() -> None:
+        look(kind)
+
+
+for _kind in Kind:
+    if _kind.task:
+        _declare(_kind)
+
+
+@shared_task(name=ADVANCE_BOOK_BATCH)
+def advance_book_batch(batch_id: Any) -> None:
+    """Begin what of a batch of books has its turn, or end it."""
+    try:
+        found = uuid.UUID(batch_id)
+    except (ValueError, TypeError, AttributeError):
+        logger.warning("message dropped, its argument is not an id: %.80r", batch_id)
+        return
+    advance_batch(found)
+
+
+@shared_task(name=FILL_LIVE)
+def fill_live() -> None:
+    """Have this worker look at once for audio that listeners of some job miss."""
+    process = worker_process.current_process()
+    if process is not None:
+        process.fill_due.set()
+
+
+@shared_task(name=SWEEP)
+def sweep() -> None:
+    sweep_if_due()

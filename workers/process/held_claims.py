@@ -40,7 +40,7 @@ from ttsweb.leases import Claim
 from ttsweb.work import Kind
 
 if TYPE_CHECKING:  # a worker of files has no engine
-    from workers.rendering.render_request import RenderRequest
+    from workers.rendering.render import RenderRequest
 
 
 class WorkUnwantedError(Exception):

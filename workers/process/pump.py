@@ -13,7 +13,7 @@ from django.db import connection
 
 from synth.models import WorkerStatus
 from ttsweb.work import Kind
-from workers.errors import SITE_AWAY, is_outage
+from workers.kinds import SITE_AWAY, is_outage
 from workers.process.claiming import has_engine_work, take_work
 from workers.process.held_claims import SpokenVoices
 from workers.process.status import resident_bytes
@@ -86,6 +86,7 @@ class LoopThread(threading.Thread):
     ) -> None:
         super().__init__(name=name, daemon=True)
         self._step, self._seconds, self._stopper, self._wake = step, seconds, stop, wake
+        self.steps = 0  # that have ended, as they should or not
         self.failures = 0  # in a row
         self.failing_since = 0.0  # monotonic clock; meaningful while `failures` is above 0
 
@@ -102,6 +103,7 @@ class LoopThread(threading.Thread):
         while not self._stopper.is_set():
             began = time.monotonic()
             self._run_step()
+            self.steps += 1
             if self._wake is not None:  # what wakes it meanwhile is done by one step
                 self._stopper.wait(min(time.monotonic() - began, MOST_REST_SECONDS))
             (self._wake or self._stopper).wait(self._seconds)
@@ -126,6 +128,30 @@ class LoopThread(threading.Thread):
             connection.close()
         else:
             self.failures = 0
+
+
+class ThreadWatch:
+    """End the process where a thread of it is gone, or a step of one never ends.
+
+    It would keep what it holds, or claim nothing more, and look alive.
+
+    Args:
+        looks: how many calls of `look` a step may take. Not seconds: a process that was suspended
+            must not take that for a thread that hangs.
+    """
+
+    def __init__(self, threads: Iterable[LoopThread], *, looks: int) -> None:
+        self._most = looks
+        self._seen = {thread: (0, -1) for thread in threads}  # looks, and the steps seen by these
+
+    def look(self) -> None:
+        for thread, (looks, steps) in self._seen.items():
+            looks = looks + 1 if steps == thread.steps else 0
+            self._seen[thread] = looks, thread.steps
+            if not thread.is_alive():
+                end_process(f"its thread {thread.name} is gone; a supervisor can start it again")
+            if looks > self._most:
+                end_process(f"its thread {thread.name} hangs; a supervisor can start it again")
 
 
 logger = logging.getLogger(__name__)
@@ -249,9 +275,9 @@ class EngineKeeper:
         with process.claim_lock:  # nobody claims for an engine that goes
             if process.holds_engine_work:
                 return
-            process.status.state = State.UNLOADED
             before = resident_bytes() or 0
             process.host.release()
+            process.status.state = State.UNLOADED  # after it, for who writes the row meanwhile
         process.spoken = SpokenVoices()
         freed = before - (resident_bytes() or 0)
         logger.info("engine unloaded, the next work loads it: freed_bytes=%d", freed)

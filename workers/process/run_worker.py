@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from celery import current_app
 from celery.worker import state as celery_state
 from django.conf import settings
-from django.db import connection
+from django.db import ProgrammingError, connection
 
 from synth.card import CardError, read_card
 from synth.models import WorkerStatus
@@ -25,8 +26,7 @@ from ttsweb import leases
 from ttsweb.commands.base import BaseCommand, CommandError
 from ttsweb.pages.health import HEARTBEAT_SECONDS
 from ttsweb.work import ROLES, Kind
-from workers.celery import app
-from workers.errors import SiteRefusedError, retry_while_away
+from workers.kinds import SiteRefusedError, retry_while_away
 from workers.process import worker_process
 from workers.process.claiming import note_last_losses
 from workers.process.pump import (
@@ -37,11 +37,22 @@ from workers.process.pump import (
     Heartbeat,
     LoopThread,
     Pump,
+    ThreadWatch,
     UnwantedStop,
 )
-from workers.process.status import FOLDER, NameTakenError, default_name, lock_name
+from workers.process.status import (
+    FOLDER,
+    SILENT_SECONDS,
+    NameLock,
+    NameTakenError,
+    default_name,
+    find_namesake,
+    is_name_free,
+    lock_names,
+)
 from workers.process.worker_process import WORKER_THREADS, WorkerProcess
-from workers.remote.connection import Connection, ServerUnfitError, SiteFailedError
+from workers.remote.connection import Connection, SiteFailedError
+from workers.remote.options import ROLE, key_for
 from workers.remote.site import RemoteSite
 from workers.rendering.live_writer import fill_missing
 
@@ -126,7 +137,9 @@ class Consumer(threading.Thread):
         celery_state.should_stop = 0  # type: ignore[assignment]  # an exit status; typed as None
 
     def _consume(self) -> None:
-        worker = app.Worker(
+        # The command has run Django's checks; Celery's are all of them, which load every page.
+        os.environ["CELERY_SKIP_CHECKS"] = "yes"
+        worker = current_app.Worker(
             hostname=f"{self._node}@ttsweb",
             pool="threads",
             concurrency=self._concurrency,
@@ -145,6 +158,8 @@ logger = logging.getLogger(__name__)
 
 FOREVER = float("inf")
 SIGNAL_SECONDS = 0.2
+# Of one step of the pump or the heartbeat. A site that is slow may take 25 s for each of ten calls.
+STUCK_SECONDS, STUCK_LEASES = 300.0, 4
 State = WorkerStatus.State
 
 
@@ -182,7 +197,7 @@ def run_worker(
         return _stop_early(process, stop)
     worker_process.set_current_process(process)
     pump = Pump(process, heart)
-    loop("pump", pump.step, settings.PUMP_SECONDS, stop=stopping, wake=process.wake)
+    feed = loop("pump", pump.step, settings.PUMP_SECONDS, stop=stopping, wake=process.wake)
     loop("sweep", partial(_sweep, process), settings.SWEEP_SECONDS / 2, stop=stopping)
     if process.has_cpu_role:
         fill = partial(fill_missing, stopping)
@@ -193,6 +208,8 @@ def run_worker(
     if process.site.has_messages:
         consumer = Consumer(name=process.name, queues=queues, concurrency=concurrency)
         consumer.start()
+    most = max(STUCK_SECONDS, STUCK_LEASES * process.site.lease_seconds)
+    watch = ThreadWatch([heart, feed], looks=round(most / SIGNAL_SECONDS))
     announce(f"worker {process.name} ready: role={process.role} queues={','.join(queues)}")
     # A signal that the kernel hands to another thread does not wake this one, and only this one
     # runs handlers: without a look now and then a busy worker could miss its SIGTERM for ever.
@@ -200,6 +217,7 @@ def run_worker(
         if process.site.refusal:  # what it holds is freed when the leases run out
             announce(f"worker {process.name} ends: {process.site.refusal}")
             return 1
+        watch.look()
     announce(f"worker {process.name} is stopping")
     if consumer is not None:
         consumer.stop()
@@ -274,26 +292,20 @@ def _sweep(process: WorkerProcess) -> None:
 
 def run(command: BaseCommand, options: dict[str, Any]) -> None:
     """Work until SIGTERM or SIGINT, then end the process whatever its threads do."""
-    role = options["role"] or ("gpu" if options["server"] else "all")
+    role = options["role"] or (ROLE if options["server"] else "all")
     queues = _queues(options["queues"], role)
     given = options["concurrency"]
     concurrency = WORKER_THREADS if given is None else given
     if concurrency < 1:
         raise CommandError("--concurrency must be at least 1")
-    try:
-        name = options["name"] or default_name(role)
-        lock = lock_name(settings.DATA_DIR / FOLDER, name, is_fixed=bool(options["name"]))
-    except NameTakenError as error:
-        raise CommandError(str(error)) from error
-    start_telemetry(f"ttsweb-{role}-worker")
-    site = _remote_site(options, role, lock.name) if options["server"] else None
-    process = WorkerProcess(name=lock.name, role=role, site=site)
-    process.status.note_start = lock.note
 
     def announce(line: str) -> None:
         command.stdout.write(line)
         command.stdout.flush()
 
+    lock, site = _take_name(options, role, announce)
+    start_telemetry(f"ttsweb-{role}-worker")
+    process = WorkerProcess(name=lock.name, role=role, site=site, run=lock.run.own)
     status = run_worker(process, queues=queues, concurrency=concurrency, announce=announce)
     stop_telemetry()
     logging.shutdown()
@@ -301,35 +313,50 @@ def run(command: BaseCommand, options: dict[str, Any]) -> None:
     os._exit(status)  # threads that hang, in a broker or an engine, must not hold it up
 
 
-def _remote_site(options: dict[str, Any], role: str, name: str) -> RemoteSite:
-    """Return the site of --server once it has let this worker in.
+def _take_name(
+    options: dict[str, Any], role: str, announce: Callable[[str], None]
+) -> tuple[NameLock, RemoteSite | None]:
+    """Return a name that no other living worker has, here or at the site, and the site of --server.
 
     Raises:
-        CommandError: the options do not go together, or the site does not let it in.
+        CommandError: the options do not go together, the site does not let this worker in, or
+            another worker has the name that it was given.
     """
-    key = str(options["key"] or settings.API_KEY or "")
-    refused = {
-        "--role gpu is the only one with --server: files are made where the site's storage is; "
-        f"--role {role} needs its database.": role != "gpu",
-        "--queues and --concurrency are of messages, which a worker with --server gets none of; "
-        "leave them out.": bool(options["queues"]) or options["concurrency"] is not None,
-        "--server needs a key with the scope worker: give it by --key, TTS_API_KEY or "
-        "TTS_API_KEY_FILE.": not key,
-        "TTS_TRANSCRIBER is for workers with a database; leave it out with --server.": bool(
-            settings.TRANSCRIBER
-        ),
-    }
-    for sentence, is_so in refused.items():
-        if is_so:
-            raise CommandError(sentence)
+    name, is_fixed = options["name"] or default_name(role), bool(options["name"])
     try:
-        is_screened = read_card(settings.CHECKPOINT).quality_screen
-        connection = Connection(options["server"], key, name=name)
-        site = RemoteSite(connection, name=name, is_screened=is_screened)
-        retry_while_away(site.begin, seconds=FOREVER)
-    except (CardError, ServerUnfitError, SiteFailedError, SiteRefusedError) as error:
+        for lock in lock_names(settings.DATA_DIR / FOLDER, name, is_fixed=is_fixed):
+            site = _remote_site(options, role, lock) if options["server"] else None
+            find = (
+                partial(find_namesake, lock.name, lock.run) if site is None else site.find_namesake
+            )
+            sentence = (
+                f"a worker named {lock.name} reported a moment ago: waiting up to "
+                f"{SILENT_SECONDS:.0f} s to see whether it still runs"
+            )
+            if is_name_free(
+                partial(retry_while_away, find, seconds=FOREVER), partial(announce, sentence)
+            ):
+                lock.note()
+                return lock, site
+            lock.release()
+            if is_fixed:
+                raise NameTakenError(
+                    f"a worker named {name!r} is already running, on another host or with another "
+                    "data folder; stop it, or give this one another name"
+                )
+    except (
+        CardError, NameTakenError, ProgrammingError, SiteFailedError, SiteRefusedError
+    ) as error:  # fmt: skip
         raise CommandError(str(error)) from error
-    return site
+    raise AssertionError  # some name is free
+
+
+def _remote_site(options: dict[str, Any], role: str, lock: NameLock) -> RemoteSite:
+    """Return the site of --server; it is not asked yet."""
+    key = key_for(options, role)
+    is_screened = read_card(settings.CHECKPOINT).quality_screen
+    connection = Connection(options["server"], key, name=lock.name)
+    return RemoteSite(connection, name=lock.name, is_screened=is_screened, run=lock.run)
 
 
 def _queues(given: str, role: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import fcntl
 import itertools
 import os
@@ -10,13 +9,14 @@ import platform
 import re
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from resource import getpagesize
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from django.conf import settings
 
@@ -30,25 +30,21 @@ State = WorkerStatus.State
 ENDING = (State.DRAINING, State.STOPPED)
 
 
-def start_of(started_at: dt.datetime) -> str:
-    """Return what tells one start of a worker from another one under its name."""
-    return started_at.astimezone(dt.UTC).isoformat()
-
-
 class Publish(Protocol):
-    """Write columns of a worker's row; return what tells this start from others."""
+    """Write columns of a worker's row."""
 
-    def __call__(self, columns: Mapping[str, Any], *, is_start: bool) -> str: ...
+    def __call__(self, columns: Mapping[str, Any], *, is_start: bool) -> None: ...
 
 
 class StatusReport:
     """Keep what this worker says of itself; `write` publishes it. Safe from every thread."""
 
-    def __init__(self, *, name: str, role: str, checkpoint: str, publish: Publish) -> None:
+    def __init__(
+        self, *, name: str, role: str, checkpoint: str, publish: Publish, run: str = ""
+    ) -> None:
         self.name, self._publish = name, publish
-        self.note_start: Callable[[str], None] | None = None  # given the row's `started_at`
         self._state = State.STARTING
-        self._columns: dict[str, Any] = {"role": role, "checkpoint": checkpoint[-200:]}
+        self._columns: dict[str, Any] = {"role": role, "checkpoint": checkpoint[-200:], "run": run}
         self._trouble: dict[str, str] = {}
         self._is_started = False
         self._lock, self._writing = threading.Lock(), threading.Lock()
@@ -95,19 +91,71 @@ class StatusReport:
         if figures is not None:
             columns["figures"] = figures
         with self._writing:  # two threads that make the row at once would collide
-            start = self._publish(columns, is_start=not self._is_started)
-            if not self._is_started and self.note_start is not None:
-                self.note_start(start)
+            self._publish(columns, is_start=not self._is_started)
             self._is_started = True
 
 
-def write_row(name: str, columns: Mapping[str, Any], *, is_start: bool) -> str:
-    """Write what a worker says of itself, seen now; return what tells this start from others."""
+def write_row(name: str, columns: Mapping[str, Any], *, is_start: bool) -> None:
+    """Write what a worker says of itself, seen now.
+
+    Raises:
+        NameTakenError: another process has begun under the name since this one did.
+    """
     now = leases.database_now()
     seen = {**columns, "last_seen_at": now, **({"started_at": now} if is_start else {})}
-    if not WorkerStatus.objects.filter(pk=name).update(**seen):
-        WorkerStatus.objects.create(name=name, **({"started_at": now} | seen))
-    return start_of(now)
+    rows = WorkerStatus.objects.filter(pk=name)
+    if not is_start:
+        rows = rows.filter(run=columns.get("run", ""))
+    if rows.update(**seen):
+        return
+    if not is_start and WorkerStatus.objects.filter(pk=name).exists():
+        raise NameTakenError(
+            f"another worker named {name!r} has begun since, on another host or with another data "
+            "folder; give one of them another name, by --name or TTS_WORKER_NAME"
+        )
+    WorkerStatus.objects.create(name=name, **({"started_at": now} | seen))
+
+
+SILENT_SECONDS = 15.0  # of a process that says something every two
+
+
+class Run(NamedTuple):
+    """Tell a process from others of its name: its own run, and one that is known to have ended."""
+
+    own: str = ""
+    previous: str = ""
+
+
+def find_namesake(name: str, run: Run) -> str:
+    """Return when another process that seems to live last reported under a name; "" for none."""
+    row = WorkerStatus.objects.filter(pk=name).exclude(state=State.STOPPED).first()
+    if row is None or row.run in ("", *run):
+        return ""
+    age = leases.database_now() - row.last_seen_at
+    return "" if age.total_seconds() > SILENT_SECONDS else row.last_seen_at.isoformat()
+
+
+def is_name_free(find: Callable[[], str], announce: Callable[[], None]) -> bool:
+    """Return whether no other living process has a name; wait until that shows.
+
+    One that was killed reports no more: what it said last is not the sign of a living one.
+
+    Args:
+        find: as `find_namesake`.
+        announce: called before a wait.
+    """
+    seen: set[str] = set()
+    while moment := find():
+        if not seen:
+            announce()
+        seen.add(moment)
+        if len(seen) > 2:  # a report may have been on its way as its process ended
+            return False
+        time.sleep(LOOK_SECONDS)
+    return True
+
+
+LOOK_SECONDS = 1.0
 
 
 WINDOW_SECONDS = 30.0
@@ -153,11 +201,13 @@ class NameLock:
 
     def __init__(self, name: str, descriptor: int) -> None:
         self.name, self._descriptor = name, descriptor
+        previous = os.pread(descriptor, 200, 0).decode(errors="replace")
+        self.run = Run(uuid.uuid4().hex, previous[:32])
 
-    def note(self, start: str) -> None:
-        """Write which start of the worker holds the name, for `held_if_ended`."""
+    def note(self) -> None:
+        """Write which run of the worker holds the name, for `held_if_ended` and the next run."""
         os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, start.encode(), 0)
+        os.pwrite(self._descriptor, self.run.own.encode(), 0)
 
     def release(self) -> None:
         os.close(self._descriptor)
@@ -170,7 +220,12 @@ def default_name(role: str) -> str:
 
 
 def lock_name(folder: Path, name: str, *, is_fixed: bool) -> NameLock:
-    """Lock `name`, or, if it may change, the first free one of name, name-2, name-3 and so on.
+    """Lock `name`, or, if it may change, the first free one of name, name-2, name-3 and so on."""
+    return next(lock_names(folder, name, is_fixed=is_fixed))
+
+
+def lock_names(folder: Path, name: str, *, is_fixed: bool) -> Iterator[NameLock]:
+    """Yield the free ones of `name` and, if it may change, of name-2, name-3 and so on, locked.
 
     A name that stays the same over restarts lets a worker free what it held before a crash.
 
@@ -187,19 +242,19 @@ def lock_name(folder: Path, name: str, *, is_fixed: bool) -> NameLock:
         candidate = name if number == 1 else f"{name}-{number}"
         descriptor = os.open(folder / f"{candidate}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         if _is_locked(descriptor, tries=TRIES if is_fixed else 1):
-            return NameLock(candidate, descriptor)
-        os.close(descriptor)
+            yield NameLock(candidate, descriptor)
+        else:
+            os.close(descriptor)
         if is_fixed:
             raise NameTakenError(
                 f"a worker named {name!r} is already running; stop it, or give this one "
                 "another name"
             )
-    raise AssertionError  # some name is free
 
 
 @contextmanager
-def held_if_ended(folder: Path, name: str, start: str) -> Iterator[bool]:
-    """Give whether the process that noted this start under its name ran here and is gone.
+def held_if_ended(folder: Path, name: str, run: str) -> Iterator[bool]:
+    """Give whether the process that noted this run under its name ran here and is gone.
 
     If so, no other process gets the name before the `with` block ends. False may also mean that it
     ran on another host.
@@ -215,7 +270,8 @@ def held_if_ended(folder: Path, name: str, start: str) -> Iterator[bool]:
     except BlockingIOError:
         is_free = False
     try:
-        yield is_free and os.read(descriptor, 200).decode(errors="replace") == start
+        noted = os.read(descriptor, 200).decode(errors="replace")
+        yield is_free and bool(run) and noted == run
     finally:
         os.close(descriptor)
 

@@ -22,7 +22,7 @@ from django.db import connection
 from synth.models import RenderJob
 from ttsweb.log_format import log_context
 from ttsweb.work import CPU, RENDER, ROLES, Kind
-from workers.errors import SITE_AWAY
+from workers.kinds import SITE_AWAY
 from workers.process.engine_host import EngineHost
 from workers.process.held_claims import (
     MOST_AT_ONCE,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from synth.contract import SegmentAudio
     from synth.engine import Engine
     from synth.models import Take
-    from workers.rendering.render_request import RenderRequest
+    from workers.rendering.render import RenderRequest
     from workers.site.protocol import Site
 
 # Tasks that one worker runs at once. More threads than processors do not make more files; they hold
@@ -96,9 +96,10 @@ class WorkerProcess:
         role: gpu, cpu or all.
         name: unique among living workers; claims carry it.
         site: where work comes from; None is the database and the storage of this host.
+        run: tells this process from others of its name.
     """
 
-    def __init__(self, *, name: str, role: str, site: Site | None = None) -> None:
+    def __init__(self, *, name: str, role: str, site: Site | None = None, run: str = "") -> None:
         self.name, self.role = name, role
         if self.has_engine_role:
             sys.setswitchinterval(SWITCH_SECONDS)
@@ -129,7 +130,9 @@ class WorkerProcess:
             name, self.codes, self.pause_claims, self._judge, self.handing_back.is_set
         )
         publish, checkpoint = self.site.write_status, str(settings.CHECKPOINT)
-        self.status = StatusReport(name=name, role=role, checkpoint=checkpoint, publish=publish)
+        self.status = StatusReport(
+            name=name, role=role, checkpoint=checkpoint, publish=publish, run=run
+        )
         self.speech = SpeechCheck(self.status)
         self.live = LiveWriter(self.site.write_pieces)
         self._paused_until = 0.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import random
 import ssl
@@ -14,12 +13,15 @@ from urllib.parse import urlsplit
 import httpx
 
 from ttsweb.client.http import error_of
-from workers.errors import SiteAwayError, SiteRefusedError
+from ttsweb.http.problems import PROBLEM_TYPE
+from workers.kinds import SiteAwayError, SiteRefusedError
 from workers.remote import messages as m
+from workers.remote.options import check_server, is_loopback
 
 logger = logging.getLogger(__name__)
 
 ANSWER_SECONDS, CONNECT_SECONDS = 20.0, 10.0
+KEEP_SECONDS = 4.0  # of a connection without calls: a site closes it after 5
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 5.0
 _PASSING = frozenset({408, 425, 429, 502, 503, 504, 507})
 _FOR_GOOD = frozenset({401, 403, 404, 405, 409, 410, 426})
@@ -28,35 +30,6 @@ Answer = TypeVar("Answer", bound=m.Part)
 
 class SiteFailedError(Exception):
     """The site answered a step with an error that another try would meet again."""
-
-
-class ServerUnfitError(Exception):
-    """The address of the site, or the key, cannot be used; the sentence says why."""
-
-
-def check_server(url: str) -> str:
-    """Return the address of a site without a slash at its end.
-
-    Raises:
-        ServerUnfitError: it is none, or neither HTTPS nor this machine.
-    """
-    try:
-        parts = urlsplit(url.strip())
-        host, _ = parts.hostname or "", parts.port
-    except ValueError as error:
-        raise ServerUnfitError(f"--server {url!r} is not an address: {error}.") from error
-    if parts.scheme not in ("http", "https") or not host:
-        raise ServerUnfitError(
-            f"--server {url!r} is not an address; expected for example https://tts.example.org."
-        )
-    if parts.username or parts.password or parts.query or parts.fragment:
-        raise ServerUnfitError("--server must have no user name, no ? and no #.")
-    if parts.scheme == "http" and not _is_loopback(host):
-        raise ServerUnfitError(
-            f"--server {url} would send the key and all texts unencrypted; use https://. Plain "
-            "http:// is only for this machine itself."
-        )
-    return url.strip().rstrip("/")
 
 
 def _is_untrusted(error: BaseException | None) -> bool:
@@ -68,34 +41,39 @@ def _is_untrusted(error: BaseException | None) -> bool:
     return False
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 class Connection:
     """Call a site in the name of a worker; safe from every thread."""
 
     def __init__(self, url: str, key: str, *, name: str) -> None:
         self.url = check_server(url)
-        headers = {
+        self._headers = {
             "Authorization": f"Bearer {key}",
             "Content-Type": m.MEDIA_TYPE,
             m.PROTOCOL_HEADER: str(m.PROTOCOL),
             m.NAME_HEADER: name,
         }
-        self._client = httpx.Client(
-            base_url=self.url + m.ROOT,
-            headers=headers,
-            timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
-            verify=ssl.create_default_context(),  # the system's authorities, or SSL_CERT_FILE's
-            trust_env=not _is_loopback(urlsplit(self.url).hostname or ""),  # for its proxies
-        )
+        self._verify = ssl.create_default_context()  # the system's authorities, or SSL_CERT_FILE's
+        # One of each thread: where threads share one, a thread that clears away an old connection
+        # can close it while another one begins to use it, which then waits in vain for an answer.
+        self._clients = threading.local()
         self.refusal = ""  # why the site does not let this worker in
+        self._was_let_in = False  # an address that is wrong never answers a step
         self._pause, self._next_at = 0.0, 0.0
         self._lock = threading.Lock()
+
+    @property
+    def _client(self) -> httpx.Client:
+        if not hasattr(self._clients, "own"):
+            self._clients.own = httpx.Client(
+                base_url=self.url + m.ROOT,
+                headers=self._headers,
+                timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
+                limits=httpx.Limits(keepalive_expiry=KEEP_SECONDS),
+                verify=self._verify,
+                trust_env=not is_loopback(urlsplit(self.url).hostname or ""),  # for its proxies
+            )
+        client: httpx.Client = self._clients.own
+        return client
 
     def call(self, step: str, message: m.Part, answer: type[Answer]) -> Answer:
         """Take a step and return its answer, waiting first where the site was away.
@@ -122,9 +100,13 @@ class Connection:
             except m.BadMessageError as error:  # such as a proxy's page
                 raise self._away(f"it answered something else: {error}") from error
             self._pause = self._next_at = 0.0
+            self._was_let_in = True
             return found
         problem = error_of(response)
-        if status in _PASSING:
+        is_of_site = response.headers.get("content-type", "").startswith(PROBLEM_TYPE)
+        # A proxy answers by itself while the site behind it is moved, started or cut off.
+        is_of_proxy = not is_of_site and (self._was_let_in or response.is_server_error)
+        if status in _PASSING or is_of_proxy:
             raise self._away(str(problem))
         if status in _FOR_GOOD or response.is_redirect:
             self.refusal = f"The site {self.url} does not let this worker in: {problem}"

@@ -17,10 +17,10 @@ from msgspec import Meta, Struct
 from synth.contract import CodedError, EngineClass, FinishReason, SegmentAudio, Timings
 from ttsweb.work import Kind
 from workers.audio.clips import ClipError
-from workers.errors import is_outage
+from workers.kinds import is_outage
 from workers.rendering.codes import CodesObjectError, pack_codes, unpack_codes
 
-PROTOCOL = 2  # moves when a message changes its meaning: other workers are refused
+PROTOCOL = 3  # moves when a message changes its meaning: other workers are refused
 PROTOCOL_HEADER, NAME_HEADER = "X-Worker-Protocol", "X-Worker-Name"
 MEDIA_TYPE = "application/vnd.ttsweb.worker+msgpack"
 ROOT = "/api/internal/v1/worker"
@@ -31,6 +31,7 @@ Whole = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 SegmentPk = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Digest = Annotated[str, Meta(max_length=64)]
 Label = Annotated[str, Meta(max_length=20)]
+RunName = Annotated[str, Meta(max_length=32)]
 Sentence = Annotated[str, Meta(max_length=2000)]
 Message = TypeVar("Message")
 _MOST_CLAIMS = 10_000
@@ -64,8 +65,16 @@ class Places(Part):
     places: list[Whole]
 
 
+class Begin(Part):
+    run: RunName
+    previous: RunName
+
+
 class Welcome(Part):
+    """`namesake`: when another living process last reported under the name; nothing was begun."""
+
     lease_seconds: float
+    namesake: str = ""
 
 
 class Status(Part):

@@ -20,14 +20,14 @@ from synth.contract import CodesArray, Reference, RenderSpec, Sampling, Turn
 from synth.transitions.claims import SegmentClaim
 from ttsweb.work import Kind
 from voices.models import StoredClip
-from workers.audio.flac import encode_flac
-from workers.errors import Known, retry_while_away
+from workers.kinds import Known, retry_while_away
 from workers.process.held_claims import HeldClaim, Room, WorkUnwantedError
+from workers.process.status import Run
 from workers.remote import messages as m
 from workers.remote.connection import Connection
-from workers.rendering.codes import CACHE_BYTES, pack_codes
+from workers.rendering.codes import CACHE_BYTES, encode_flac, pack_codes
 from workers.rendering.live_writer import Piece
-from workers.rendering.render_request import EngineNames, RenderRequest
+from workers.rendering.render import EngineNames, RenderRequest
 from workers.site.protocol import (
     Begun,
     Care,
@@ -46,6 +46,7 @@ logger = logging.getLogger(__name__)
 MOST_REFERENCES = 256
 MESSAGE_BYTES = 8 << 20  # takes are settled together up to this size
 Answer = TypeVar("Answer", bound=m.Part)
+_NO_RUN = Run()
 
 
 class KnownReferences:
@@ -82,13 +83,16 @@ class RemoteSite:
 
     Args:
         is_screened: whether the takes of this worker's checkpoint are screened.
+        run: tells this process from others of its name.
     """
 
     kinds: Collection[Kind] = tuple(m.KINDS.values())
     has_messages = False
 
-    def __init__(self, connection: Connection, *, name: str, is_screened: bool) -> None:
-        self.name, self.connection = name, connection
+    def __init__(
+        self, connection: Connection, *, name: str, is_screened: bool, run: Run = _NO_RUN
+    ) -> None:
+        self.name, self.connection, self._run = name, connection, run
         self._is_screened = is_screened
         self.lease_seconds = 0.0  # until `begin`
         self._known = KnownReferences()
@@ -100,12 +104,17 @@ class RemoteSite:
         return self.connection.refusal
 
     def begin(self) -> None:
-        self.lease_seconds = self._call("begin", m.Nothing(), m.Welcome).lease_seconds
+        self.find_namesake()
 
-    def write_status(self, columns: Mapping[str, Any], *, is_start: bool) -> str:
+    def find_namesake(self) -> str:
+        """Return when another living process last reported under the name; "" once this begins."""
+        welcome = self._call("begin", m.Begin(*self._run), m.Welcome)
+        self.lease_seconds = welcome.lease_seconds
+        return welcome.namesake
+
+    def write_status(self, columns: Mapping[str, Any], *, is_start: bool) -> None:
         said = {name: _plain(value) for name, value in columns.items()}
         self._call("status", m.Status(said, is_start), m.Nothing)
-        return ""
 
     def last_losses(self) -> Losses:
         found = self._call("losses", m.Nothing(), m.LossCounts)

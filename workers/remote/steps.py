@@ -26,12 +26,13 @@ from ttsweb.work import Kind
 from voices.clip_checks import MAX_REFERENCE_SECONDS
 from voices.models import CacheEviction, ClipCodes, StoredClip
 from workers.audio.clips import DecodedClip, warnings_for
-from workers.errors import SITE_AWAY, Known
+from workers.kinds import SITE_AWAY, Known
 from workers.process.held_claims import HeldClaim, Room
+from workers.process.status import Run, find_namesake
 from workers.remote import messages as m
 from workers.rendering.codes import CodesLookup, pack_codes
 from workers.rendering.live_writer import Piece
-from workers.rendering.render_request import EarlierOpenError, RenderRequest, build_requests
+from workers.rendering.render import EarlierOpenError, RenderRequest, build_requests
 from workers.site import clips, segments
 from workers.site.local import LocalSite, disk_trouble
 from workers.site.protocol import EncodedClip, OpenedClip, SegmentsWanted
@@ -70,12 +71,17 @@ class Pause:
 pause = Pause()
 
 
-def _begin(site: LocalSite, _: m.Nothing) -> m.Welcome:
-    site.begin()
-    return m.Welcome(site.lease_seconds)
+def _begin(site: LocalSite, asked: m.Begin) -> m.Welcome:
+    namesake = find_namesake(site.name, Run(asked.run, asked.previous))
+    rows = WorkerStatus.objects.filter(pk=site.name)
+    # What this run holds by now is not to be freed by a call of it that was long on its way.
+    has_begun = rows.exclude(run="").filter(run=asked.run).exists()
+    if not namesake and not has_begun:
+        site.begin()
+    return m.Welcome(site.lease_seconds, namesake)
 
 
-_COLUMNS = ("role", "checkpoint", "state", "detail", "device", "model_fingerprint",
+_COLUMNS = ("run", "role", "checkpoint", "state", "detail", "device", "model_fingerprint",
             "codec_fingerprint", "engine_class", "resampler", "figures")  # fmt: skip
 
 
@@ -114,14 +120,6 @@ def _care(site: LocalSite, asked: m.CareAsked) -> m.CareGiven:
     newest = (rows.last() or (0, ""))[0]
     found = [] if since is None else list(rows.filter(pk__gt=min(since, newest) - _OVERLAP))
     return m.CareGiven([fingerprint for _, fingerprint in found], newest, pause.trouble())
-
-
-def _renew(site: LocalSite, held: m.HeldRows) -> m.Places:
-    return _places(site, held, site.renew)
-
-
-def _find_lost(site: LocalSite, held: m.HeldRows) -> m.Places:
-    return _places(site, held, site.find_lost)
 
 
 def _places(
@@ -427,13 +425,13 @@ def _finish_version(site: LocalSite, made: m.VersionMade) -> m.Wanted:
 
 
 CALLS: dict[str, tuple[Any, Callable[[LocalSite, Any], m.Part]]] = {
-    "begin": (m.Nothing, _begin),
+    "begin": (m.Begin, _begin),
     "status": (m.Status, _status),
     "losses": (m.Nothing, _losses),
     "reopen": (m.Codec, _reopen),
     "care": (m.CareAsked, _care),
-    "renew": (m.HeldRows, _renew),
-    "find-lost": (m.HeldRows, _find_lost),
+    "renew": (m.HeldRows, lambda site, held: _places(site, held, site.renew)),
+    "find-lost": (m.HeldRows, lambda site, held: _places(site, held, site.find_lost)),
     "hand-back": (m.HeldRows, _hand_back),
     "has-work": (m.SuspectAsked, _has_work),
     "suspect": (m.SuspectAsked, _suspect),

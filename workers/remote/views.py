@@ -9,15 +9,15 @@ import re
 from typing import Any
 
 from django.http import HttpResponse
+from django.utils.text import capfirst
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from synth.api.accounts.authentication import ApiKeyAuthentication, KeyPermission, key_of
+from synth.api.authentication import ApiKeyAuthentication, KeyPermission, key_of
 from synth.models import ApiKey
-from ttsweb.http.api import ApiProblem
-from ttsweb.http.parsers import BoundedParser
-from workers.errors import patience
+from ttsweb.http.api import ApiProblem, BoundedParser
+from workers.kinds import patience
 from workers.remote import messages as m
 from workers.remote.steps import CALLS, pause, shared_codes
 from workers.site.local import LocalSite
@@ -80,6 +80,8 @@ class WorkerCallView(APIView):
             raise ApiProblem(400, "message_unfit", f"The message is unfit: {error}.") from error
         finally:
             patience.reset(waiting)
+        if site.refusal:
+            raise ApiProblem(409, "worker_name_taken", f"{capfirst(site.refusal)}.")
         return HttpResponse(m.write(answer), content_type=m.MEDIA_TYPE)
 
 

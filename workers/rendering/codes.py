@@ -1,28 +1,38 @@
-"""Look a clip's codes up: in memory, then in storage.
+"""Keep what clips and takes are made of: audio as FLAC of 24 bits, codes in memory and in storage.
 
 Keys are content (clip fingerprint, codec fingerprint), so changed content can never find old codes.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import logging
+import os
 import struct
 import threading
+import uuid
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
 
 import numpy as np
+import soundfile
+from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from django.db.models import Max
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from synth.contract import CodesArray
+from synth.contract import AudioArray, CodesArray
 from synth.models import Take
+from ttsweb.storage import delete_objects
 from voices import transitions
 from voices.models import CacheEviction, ClipCodes, StoredClip
-from voices.objects import delete_objects
+
+_FLAC_FULL_SCALE = 2**23
+BYTES_PER_SAMPLE = 3
+# One at a time: several would crowd the engine's threads out of their cores. Several write.
+_encoding = threading.Lock()
 
 
 class Counters:
@@ -93,17 +103,20 @@ def unpack_codes(content: bytes, expected: Mapping[str, str]) -> CodesArray:
     return codes
 
 
-def read_take_codes(take: Take) -> CodesArray | None:
+def read_take_codes(take: Take, decoder: str) -> CodesArray | None:
     """Return the codes int16 [K, T] of a take; None where its object is gone or damaged.
+
+    Nor are there any for an engine whose decoder is another one: to it they mean another sound.
 
     Raises:
         OSError: the storage cannot be read at the moment.
     """
     try:
         with default_storage.open(take.codes_key) as file:
-            return unpack_codes(file.read(), {"content_key": take.content_key})
+            expected = {"content_key": take.content_key, "decoder": decoder}
+            return unpack_codes(file.read(), expected)
     except (FileNotFoundError, CodesObjectError) as error:
-        logger.warning("codes of a take are no longer stored: take=%s: %s", take, error)
+        logger.warning("codes of a take cannot be used: take=%s: %s", take, error)
         return None
 
 
@@ -250,3 +263,36 @@ class CodesLookup:
     def _count_hit(self, where: str, clip: StoredClip) -> None:
         self.counters.add(where)
         logger.debug("%s: clip=%s", where, clip.fingerprint[:12])
+
+
+def store_flac(folder: str, audio: AudioArray, sample_rate: int) -> str:
+    """Write mono audio float32 [N] under a new name in `folder` and return its key.
+
+    Samples beyond full scale are cut to it. Raises OSError where the storage cannot be written.
+    """
+    with _encoding:
+        encoded = encode_flac(audio, sample_rate)
+    return default_storage.save(f"{folder}/{uuid.uuid4().hex}.flac", ContentFile(encoded))
+
+
+def encode_flac(audio: AudioArray, sample_rate: int) -> bytes:
+    """Return mono audio float32 [N] as FLAC of 24 bits; samples beyond full scale are cut to it."""
+    # Whole numbers here, in one pass over the samples: the encoder takes several times as long.
+    scaled = np.rint(audio * np.float32(_FLAC_FULL_SCALE)).clip(
+        -_FLAC_FULL_SCALE, _FLAC_FULL_SCALE - 1
+    )
+    samples = scaled.astype(np.int32) << 8  # the upper 24 bits count
+    if not hasattr(os, "memfd_create"):
+        buffer = io.BytesIO()
+        soundfile.write(buffer, samples, sample_rate, format="FLAC", subtype="PCM_24")
+        return buffer.getvalue()
+    # A file descriptor: the encoder would call a Python buffer back for every block, and each call
+    # takes the interpreter from the thread that drives the device.
+    descriptor = os.memfd_create("flac")
+    try:
+        soundfile.write(
+            descriptor, samples, sample_rate, format="FLAC", subtype="PCM_24", closefd=False
+        )
+        return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+    finally:
+        os.close(descriptor)

@@ -29,10 +29,8 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from synth.contract import AudioArray, SegmentAudio
 from synth.models import LiveChunk, RenderJob, Segment
 from ttsweb import leases
-from ttsweb.storage import fetch_object
-from voices.objects import delete_objects
-from workers.errors import SITE_AWAY, retry_while_away
-from workers.turns import postpone_turn, take_turn
+from ttsweb.storage import delete_objects, fetch_object
+from workers.kinds import SITE_AWAY, postpone_turn, retry_while_away, take_turn
 
 logger = logging.getLogger(__name__)
 

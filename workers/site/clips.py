@@ -9,20 +9,18 @@ from functools import partial
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 
-from synth.contract import CodedError
 from synth.models import Segment
 from synth.transitions.jobs import UNFINISHED
 from ttsweb import leases
+from ttsweb.storage import delete_objects
 from ttsweb.work import Kind, enqueue
 from voices import transitions
 from voices.models import ClipCodes, StoredClip, VoiceVersion
-from voices.objects import delete_objects
-from workers import errors
+from workers import kinds
 from workers.audio.clips import ClipError
-from workers.audio.flac import store_flac
-from workers.errors import retry_while_away
+from workers.kinds import retry_while_away
 from workers.process.held_claims import HeldClaim
-from workers.rendering.codes import CodesLookup, pack_codes
+from workers.rendering.codes import CodesLookup, pack_codes, store_flac
 from workers.site.protocol import EncodedClip, OpenedClip
 
 logger = logging.getLogger(__name__)
@@ -164,19 +162,12 @@ def finish_version(claim: HeldClaim, codec: str) -> None:
         ClipBusyError: a clip has no codes.
     """
     clips = clips_of(claim)
-    rows = ClipCodes.objects.filter(
-        clip__in=clips, codec_fingerprint=codec, encoded_at__isnull=False
-    )
-    made = dict(rows.values_list("clip", "frames"))
-    if any(clip.pk not in made for clip in clips):
+    found = transitions.summed_up(clips, codec)
+    if found is None:
         raise ClipBusyError
-    frames = sum(made[clip.pk] for clip in clips)
-    warnings = [one for clip in clips for one in clip.measures.get("warnings", [])]
-    finish = partial(
-        transitions.finish_version, claim, codec_fingerprint=codec, frames=frames, warnings=warnings
-    )
+    finish = partial(transitions.finish_version, claim, codec_fingerprint=codec, **found)
     if retry_while_away(finish):
-        logger.info("version ready: clips=%d frames=%d", len(clips), frames)
+        logger.info("version ready: clips=%d frames=%d", len(clips), found["frames"])
         queued = Segment.objects.filter(job__status__in=UNFINISHED, status=Segment.Status.QUEUED)
         waiting = queued.filter(job__voices__version=claim.pk).order_by("job__created_at", "pk")
         enqueue(Kind.SEGMENT, list(waiting.values_list("pk", flat=True)[:SEGMENTS_ANNOUNCED]))
@@ -185,13 +176,10 @@ def finish_version(claim: HeldClaim, codec: str) -> None:
 def settle_known(claim: HeldClaim, error: Exception) -> bool | None:
     """Settle what may be wrong with a version."""
     if isinstance(error, ClipBusyError):
-        return errors.wait(claim, seconds=BUSY_DELAY_SECONDS)
+        return kinds.wait(claim, seconds=BUSY_DELAY_SECONDS)
     if isinstance(error, ClipError):
-        return errors.fail(claim, error.code, error.message)
-    if isinstance(error, CodedError):
-        settle = errors.retry if error.retryable else errors.fail
-        return settle(claim, error.code, str(error))
+        return kinds.fail(claim, error.code, error.message)
     if isinstance(error, FileNotFoundError):
         message = "The clip's file is no longer stored; upload the clip again."
-        return errors.retry(claim, "clip_lost", message)
+        return kinds.retry(claim, "clip_lost", message)
     return None

@@ -1,29 +1,46 @@
-"""Answer a worker from rows and storage: the site of workers that have both."""
+"""Answer a worker from rows and storage: the site of workers that have both.
+
+Claimed are segments that a worker has room for, and suspects, which run alone. What a worker holds
+comes with its question, so that whoever asks may be on another host.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 import shutil
+import threading
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.db import connection
+from django.db.models import Q
 
+from synth.models import Segment
+from synth.transitions.claims import (
+    INTERACTIVE,
+    SegmentClaim,
+    claim_segments,
+    claimable_segments,
+    note_claims,
+)
 from ttsweb import leases
+from ttsweb.leases import DATABASE_AWAY, LOSSES_BESIDE_OTHERS
 from ttsweb.work import Kind
 from voices.models import StoredClip
-from workers import errors, sweep
-from workers.kinds import WORKS
-from workers.process.held_claims import HeldClaim, Room
-from workers.process.status import write_row
+from workers import sweep
+from workers.kinds import WORKS, Known, retry_while_away, settle
+from workers.process.held_claims import SURE_SECONDS, HeldClaim, Room
+from workers.process.status import NameTakenError, write_row
 from workers.rendering import live_writer
 from workers.rendering.codes import CodesLookup
 from workers.rendering.live_writer import Piece
-from workers.rendering.render_request import EngineNames
-from workers.site import claims as site_claims
+from workers.rendering.render import EngineNames
 from workers.site import clips as site_clips
 from workers.site.protocol import (
     Begun,
@@ -38,6 +55,63 @@ from workers.site.protocol import (
     Suspect,
 )
 from workers.site.segments import Judge, SegmentSteps
+
+
+def last_attempt() -> int:
+    """Return the attempts that a row has behind it when the next one is its last."""
+    return max(1, settings.MAX_ATTEMPTS - 1)
+
+
+def _note_later(job_ids: Collection[uuid.UUID]) -> None:
+    try:
+        retry_while_away(partial(note_claims, job_ids))
+    finally:
+        connection.close()
+
+
+def _suspect_segment(codec: str, suspect: Q) -> int | None:
+    """Return a claimable segment that has to run alone, those with the fewest losses first.
+
+    Mostly two cheap looks say that none is.
+    """
+    queued = Segment.objects.filter(status=Segment.Status.QUEUED)
+    lost = queued.filter(losses__gt=0, losses__gte=LOSSES_BESIDE_OTHERS)  # as for other kinds
+    if not queued.filter(attempts__gte=last_attempt()).exists() and not lost.exists():
+        return None
+    segments = claimable_segments(codec).filter(suspect)
+    ordered = segments.order_by("losses", *segments.query.order_by)
+    return ordered.values_list("pk", flat=True).first()
+
+
+def _held_limit(wanted: SegmentsWanted) -> tuple[int | None, list[int]]:
+    """Return how many segments to hold at most, None for any number, and suspects to take first.
+
+    Suspects are segments whose worker ended once; while some wait, or are held here, half the slots
+    are enough.
+    """
+    limit = wanted.held_limit
+    half = max(1, wanted.slots // 2)
+    small = half if limit is None else min(limit, half)
+    lost = Segment.objects.filter(losses=1, losses__gt=0)  # as the condition of the index says
+    suspects: list[int] = []
+    if lost.filter(status=Segment.Status.QUEUED).exists():
+        waiting = claimable_segments(wanted.codec).filter(losses=1)
+        suspects = list(waiting.values_list("pk", flat=True)[:small])
+    if suspects or (wanted.unrendered and lost.filter(pk__in=wanted.unrendered).exists()):
+        return small, suspects
+    return limit, []
+
+
+def _small_room(wanted: SegmentsWanted, claimed: Sequence[SegmentClaim], limit: int) -> Room:
+    """Return the room below a limit: a kill then leaves fewer to suspect, and costs less.
+
+    What is still to be stored counts as well, since it would be lost. Interactive segments have as
+    much room again.
+    """
+    held = wanted.held + len(claimed)
+    num_interactive = sum(claim.priority == INTERACTIVE for claim in claimed)
+    num_interactive += wanted.held_interactive
+    return Room(max(0, limit - held), max(0, limit - num_interactive))
 
 
 @dataclass
@@ -72,11 +146,18 @@ class LocalSite:
         sweep.free_own(self.name)
         sweep.start_clock()
 
-    def write_status(self, columns: Mapping[str, Any], *, is_start: bool) -> str:
-        return write_row(self.name, columns, is_start=is_start)
+    def write_status(self, columns: Mapping[str, Any], *, is_start: bool) -> None:
+        try:
+            write_row(self.name, columns, is_start=is_start)
+        except NameTakenError as error:
+            self.refusal = str(error)
 
     def last_losses(self) -> Losses:
-        return site_claims.last_losses(self.name)
+        lost = Segment.objects.filter(losses__gt=0, claimed_by=self.name)
+        since = leases.database_now() - dt.timedelta(seconds=SURE_SECONDS)
+        waiting = list(lost.filter(status=Segment.Status.QUEUED).values_list("losses", flat=True))
+        lately = list(lost.filter(finished_at__gt=since).values_list("losses", flat=True))
+        return Losses(waiting, lately)
 
     def sweep(self) -> None:
         sweep.sweep_if_due()
@@ -117,21 +198,97 @@ class LocalSite:
             leases.hand_back(claim.kind.model, claim)
 
     def has_engine_work(self, codec: str) -> bool:
-        return site_claims.has_engine_work(self.kinds, codec)
+        others = (kind for kind in self.kinds if kind.needs_engine and kind is not Kind.SEGMENT)
+        waiting = any(WORKS[kind].waiting().exists() for kind in others)
+        return waiting or claimable_segments(codec).exists()
 
     def find_suspect(self, kinds: Sequence[Kind], codec: str) -> Suspect | None:
-        return site_claims.find_suspect(kinds, codec)
+        """Return a row that has to run alone: one lost too often, or on its last attempt."""
+        # `losses__gt=0` is the condition of the index, which SQLite does not infer from the other.
+        lost = Q(losses__gte=LOSSES_BESIDE_OTHERS) & Q(losses__gt=0)
+        last = Q(attempts__gte=last_attempt())
+        for kind in kinds:
+            if not kind.may_kill:
+                continue
+            if kind is Kind.SEGMENT:
+                found = _suspect_segment(codec, lost | last)
+            else:
+                suspects = WORKS[kind].waiting().filter(lost | last if kind.needs_engine else lost)
+                found = suspects.order_by("losses").values_list("pk", flat=True).first()
+            if found is not None:
+                return Suspect(kind, found)
+        return None
 
     def claim(
         self, kind: Kind, room: int, hold: Callable[[Any, uuid.UUID], None], pk: Any = None
     ) -> None:
-        site_claims.claim_rows(self.name, kind, room, hold, pk, self.token)
+        """Claim one row after the other; what is suspect is left to run alone."""
+        waiting = WORKS[kind].waiting()
+        chosen = [pk]
+        if pk is None:
+            waiting = waiting.filter(losses__lt=LOSSES_BESIDE_OTHERS)
+            if kind.needs_engine:
+                waiting = waiting.filter(attempts__lt=last_attempt())
+            chosen = list(waiting.values_list("pk", flat=True)[:room])
+        for one in chosen:
+            for claim in leases.claim(waiting, [one], worker=self.name, token=self.token):
+                hold(claim.pk, claim.token)
 
     def claim_segments(self, wanted: SegmentsWanted, hold: Hold) -> bool:
-        return site_claims.claim_wanted(self.name, wanted, hold, self.token)
+        last = last_attempt()
+        limit, suspects = _held_limit(wanted)
+        room = wanted.room
+        claimed: list[SegmentClaim] = []
+
+        def note(made: Sequence[SegmentClaim]) -> None:
+            claimed.extend(made)
+            hold(made)
+
+        claim = partial(self._claim_some, wanted.codec, hold=note)
+        if limit is not None:
+            room = _small_room(wanted, claimed, limit)
+            if suspects and room.any_class:
+                claim(Room(room.any_class, 0), ids=suspects, attempts_below=last)
+                room = _small_room(wanted, claimed, limit)
+        if room.interactive:
+            claim(room, losses_below=1, attempts_below=last)
+        return limit is not None
 
     def claim_segment(self, pk: int, codec: str, hold: Hold) -> None:
-        site_claims.claim_some(self.name, codec, Room(1, 1), hold=hold, token=self.token, ids=[pk])
+        self._claim_some(codec, Room(1, 1), hold=hold, ids=[pk])
+
+    def _claim_some(
+        self,
+        codec: str,
+        room: Room,
+        *,
+        hold: Hold,
+        ids: Sequence[int] | None = None,
+        **below: int,
+    ) -> None:
+        """Claim segments of this codec; what is claimed is held even if the database then goes."""
+        job_ids: set[uuid.UUID] = set()
+
+        def note(made: Sequence[SegmentClaim]) -> None:
+            hold(made)
+            job_ids.update(claim.job_id for claim in made)
+
+        try:
+            claim_segments(
+                worker=self.name,
+                limit=room.any_class,
+                interactive_limit=room.interactive,
+                codec_fingerprint=codec,
+                ids=ids,
+                hold=note,
+                token=self.token,
+                **below,
+            )
+        except DATABASE_AWAY:
+            if not job_ids:
+                raise
+            # Not in this thread: the pump has to see for itself that the database is away.
+            threading.Thread(target=_note_later, args=(job_ids,), daemon=True).start()
 
     def begin_segments(self, claims: Sequence[HeldClaim], engine: EngineNames) -> Begun:
         return self._steps.begin(claims, engine)
@@ -141,9 +298,9 @@ class LocalSite:
     ) -> Settled:
         return self._steps.settle_rendered(claims, store)
 
-    def settle_error(self, claim: HeldClaim, error: Exception, known: errors.Known) -> None:
+    def settle_error(self, claim: HeldClaim, error: Exception, known: Known) -> None:
         if not self.is_closing():
-            errors.settle(claim, error, known, pause=self.pause)
+            settle(claim, error, known, pause=self.pause)
 
     def write_pieces(self, pieces: Sequence[Piece]) -> set[uuid.UUID]:
         return live_writer.write_pieces(pieces)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from synth.transitions.claims import SegmentClaim
 from ttsweb.work import Kind
 from voices.models import StoredClip
-from workers.errors import Known
+from workers.kinds import Known
 from workers.process.held_claims import HeldClaim, Room
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from synth.models import Take
     from workers.audio.clips import DecodedClip
     from workers.rendering.live_writer import Piece
-    from workers.rendering.render_request import EngineNames, RenderRequest
+    from workers.rendering.render import EngineNames, RenderRequest
 
 Store = Callable[[Callable[[HeldClaim], "Take | Exception | None"], Sequence[HeldClaim]], list[Any]]
 Hold = Callable[[Sequence[SegmentClaim]], None]
@@ -132,8 +132,11 @@ class Site(Protocol):
     def begin(self) -> None:
         """Free what an earlier process of this name held."""
 
-    def write_status(self, columns: Mapping[str, Any], *, is_start: bool) -> str:
-        """Publish what the worker says of itself; return what tells this start from others."""
+    def write_status(self, columns: Mapping[str, Any], *, is_start: bool) -> None:
+        """Publish what the worker says of itself.
+
+        Where another process has begun under its name since, `refusal` says so.
+        """
 
     def last_losses(self) -> Losses: ...
 

@@ -27,11 +27,11 @@ from xml.etree import ElementTree
 from django.conf import settings
 
 from lab.bench.machine import make_row, run_facts
-from lab.bench.presets import write_preset_checkpoint
+from lab.bench.models.presets import write_preset_checkpoint
 from lab.bench.report import Options, Progress, Report
 from lab.bench.service.own_service import own_service
 from synth.books.book import BookRejectedError
-from synth.books.epub.archive import open_book_archive
+from synth.books.epub.package import open_book_archive
 from synth.card import read_card
 from synth.engine.loading.engine_config import resolve_device
 from ttsweb.commands.base import StepError

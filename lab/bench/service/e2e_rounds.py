@@ -28,7 +28,7 @@ from workers.local.demo import DEMO_CLIP
 from workers.local.local_worker import LocalWorker, wait_encoded
 from workers.process.engine_host import load_engine
 from workers.rendering.codes import CodesLookup
-from workers.rendering.render_request import RenderRequest, build_requests
+from workers.rendering.render import RenderRequest, build_requests
 
 POLL_SECONDS = 0.2
 WARM_UP_SEED = 1_000_000

@@ -12,7 +12,7 @@ from django.contrib.auth import get_user_model
 
 from lab.bench.service.child import say
 from lab.bench.service.e2e_rounds import make_voice, refuse_used_database
-from synth.accounts.keys import create_key
+from synth.accounts.access import create_key
 from ttsweb.commands.terminal import Progress
 from ttsweb.http import listen
 from voices.submit import NewClip

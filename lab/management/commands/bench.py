@@ -59,6 +59,11 @@ BENCHES = {
         "steps of pitch and level between segments, with and without history",
         arguments.add_joins_arguments,
     ),
+    "agreement": Bench(
+        "lab.bench.agreement",
+        "what a GPU's number formats change in the logits, in emulation on a CPU",
+        arguments.add_agreement_arguments,
+    ),
     "cold": Bench(
         "lab.bench.cold",
         "each part of a process's start, and its memory",

@@ -7,6 +7,7 @@ from argparse import ArgumentParser, ArgumentTypeError
 from pathlib import Path
 from typing import Any
 
+from lab.bench.arguments import GPU_FORMATS
 from lab.training.evaluation.scores import SUBJECTS
 from ttsweb.commands.base import BaseCommand, CommandError, StepError
 
@@ -52,6 +53,11 @@ class Command(BaseCommand):
             "--sentences", type=read_count, metavar="N", help="at most N sentences of each kind"
         )
         parser.add_argument(
+            "--gpu-dtype",
+            choices=GPU_FORMATS,
+            help="number format of a GPU, which is emulated; default: float32 as on a CPU",
+        )
+        parser.add_argument(
             "--only",
             type=read_subjects,
             default=SUBJECTS,
@@ -84,6 +90,7 @@ class Command(BaseCommand):
                 sampling=Sampling(temperature=card.temperature, top_p=card.top_p, top_k=card.top_k),
                 threads=options["threads"],
                 report=self.stderr.write,
+                gpu_dtype=options["gpu_dtype"],
             )
         except (FliteMissingError, StepError, EngineError, ValueError) as error:
             raise CommandError(str(error)) from error

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ttsweb.commands.base import BaseCommand, CommandError
-from ttsweb.counted import counted
+from ttsweb.refusals import counted
 
 
 class Command(BaseCommand):

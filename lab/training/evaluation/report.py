@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from lab.bench.models.emulation import emulate_checkpoint
 from lab.training.evaluation.measure import Evaluation
 from lab.training.evaluation.pictures import write_melodies, write_spectrograms
 from lab.training.evaluation.recognition import recogniser
@@ -16,6 +18,7 @@ from lab.training.evaluation.speaker_embedding import find_weights
 from lab.training.evaluation.speaking import Report, Voices
 from synth.contract import Sampling
 from synth.engine import Engine, EngineConfig
+from synth.engine.loading.loaded_models import load_models
 
 SPECTROGRAMS, MELODIES = "spectrograms.png", "melodies.svg"
 
@@ -29,6 +32,7 @@ def evaluate(
     sampling: Sampling,
     threads: int,
     report: Report,
+    gpu_dtype: str | None = None,
 ) -> dict[str, Any]:
     """Return the figures of a checkpoint; pictures go to the folder `out`.
 
@@ -37,6 +41,7 @@ def evaluate(
     Args:
         subjects: of `scores.SUBJECTS`.
         most: sentences of each kind at most; None for all.
+        gpu_dtype: speak in this number format of a GPU, emulated; None for float32.
 
     Raises:
         StepError: extra_missing, a package is not installed; the text says how to get it.
@@ -47,7 +52,7 @@ def evaluate(
     if "speaker" in subjects:
         find_weights()
     config = EngineConfig(checkpoint, device="cpu", dtype="float32", slots=1, threads=threads)
-    engine = Engine.load(config)
+    engine = _load(config, gpu_dtype)
     try:
         engine.warm_up()
         voices = Voices(engine, checkpoint, sampling)
@@ -69,6 +74,15 @@ def evaluate(
         name: round(float(np.median(hz)), 1) for name, hz in sorted(evaluation.pitches.items())
     }
     return {**as_json(figures), "median_pitch_hz": medians}
+
+
+def _load(config: EngineConfig, gpu_dtype: str | None) -> Engine:
+    """Return an engine, with its transformers in a number format of a GPU where one is given."""
+    if gpu_dtype is None:
+        return Engine.load(config)
+    config = replace(config, kernels="off")
+    models = load_models(config)
+    return Engine(config, replace(models, dual_ar=emulate_checkpoint(config.checkpoint, gpu_dtype)))
 
 
 def _single(name: str, value: float) -> Figure:

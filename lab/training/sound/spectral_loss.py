@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lab.training.flite import SAMPLE_RATE
@@ -13,6 +14,8 @@ _COPY_SIZES = (64, 256, 1024)
 _LONG_WINDOW = 1024  # wide enough to part the harmonics of a low voice
 _HOPS = {256: 60, 512: 115, 1024: 230}  # none divides the decoder's 160
 _LONG_UP_TO_HZ = 4000
+_LEVEL_SIZE, _LEVEL_HOPS = 512, 6  # powers are averaged over 43 ms before they are compared
+_LEVEL_FLOOR = 1e-5
 
 
 class SpectralLoss(nn.Module):
@@ -31,7 +34,9 @@ class SpectralLoss(nn.Module):
         Returns:
             `mel`: mean difference of log10 mel spectra; `magnitude`: of log10 magnitudes up to
             4 kHz at a resolution that shows each harmonic; `wave`: complex difference from the
-            harmonic part, where that part is the larger, as a share of its size.
+            harmonic part, where that part is the larger, as a share of its size; `level`: mean
+            difference of log10 mel powers over a frame's time. Single spectra of noise are mostly
+            below their mean, so that `mel` alone makes consonants too quiet.
         """
         target = harmonic + noise
         mel = self._mel(wave, target, floor=1e-2)
@@ -39,7 +44,15 @@ class SpectralLoss(nn.Module):
         ours, theirs = (self._spectrum(x, _LONG_WINDOW)[:, :bins].abs() for x in (wave, target))
         magnitude = (torch.log10(ours + 0.05) - torch.log10(theirs + 0.05)).abs().mean()
         off = [self._wave(wave, harmonic, noise, size) for size in _WAVE_SIZES]
-        return {"mel": mel, "magnitude": magnitude, "wave": torch.stack(off).mean()}
+        wave_off = torch.stack(off).mean()
+        level = (self._levels(wave) - self._levels(target)).abs().mean()
+        return {"mel": mel, "magnitude": magnitude, "wave": wave_off, "level": level}
+
+    def _levels(self, x: Tensor) -> Tensor:
+        """Return log10 of mel powers, averaged over time, [B, bands, times]."""
+        filters = self.get_buffer(f"mel_{_LEVEL_SIZE}")
+        powers = filters @ self._spectrum(x, _LEVEL_SIZE).abs().square()
+        return torch.log10(F.avg_pool1d(powers, _LEVEL_HOPS) + _LEVEL_FLOOR)
 
     def _mel(self, wave: Tensor, target: Tensor, floor: float) -> Tensor:
         parts = []

@@ -26,7 +26,8 @@ from lab.training.stages.quantizer import Quantizer
 from lab.training.stages.sequences import FRAME_COLUMNS, IGNORED, Batch, Sequences, Spoken
 
 _LETTERS_SEEN = 1.6  # letters to each side that a taught head may look at
-_BOOK_WEIGHTS = (1.2, 3.0, 1.0, 0.7, 0.5, 0.35, 0.25)  # phases are hard, the last books mere detail
+# Phases are hard, the last books mere detail.
+_BOOK_WEIGHTS = (1.2, 3.0, 1.0, 0.8, 0.65, 0.5, 0.4, 0.3, 0.25)
 _RESIDUAL_SCALE = 1 / 2.5
 _ATTENTION_LEARNT = 0.7  # of the budget, after which it weighs less
 _ATTENTION_LATER = 0.3

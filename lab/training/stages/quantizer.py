@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, NamedTuple
 
-from lab.training.codebooks import Book, fit_books
+from lab.training.codebooks import Book, add_books, fit_books
 from lab.training.flite import TEACHERS, Utterance
 from lab.training.latents import LatentSpace, fit_latent_space
 from lab.training.run_folder import RunFolder, RunFolderError
@@ -38,15 +38,28 @@ def read_speech(run: RunFolder, most_shards: int | None = None, *, waves: bool) 
 
 
 def fit_quantizer(
-    run: RunFolder, *, shards: int, num_books: int, size: int, report: Callable[[str], None]
+    run: RunFolder,
+    *,
+    shards: int,
+    num_books: int,
+    size: int,
+    known: Quantizer | None,
+    report: Callable[[str], None],
 ) -> None:
-    """Fit the latent space and the codebooks to the first shards; save them as `quantizer`."""
+    """Fit the latent space and the codebooks to the first shards; save them as `quantizer`.
+
+    Of a `known` quantizer everything stays, and books are added until it has `num_books`.
+    """
     speech = read_speech(run, shards, waves=False)[:_MOST_CLIPS]
     clips, speakers = [], []
     for index, utterance in enumerate(speech):
         number = 7 * index % _SPEAKERS
         clips.append(aligned_clip(utterance, trained_speaker(utterance.teacher, number)))
         speakers.append(number * len(TEACHERS) + TEACHERS.index(utterance.teacher))
+    if known is not None:
+        added = add_books(known.space, clips, known.books, num_books=num_books, report=report)
+        save_quantizer(run, Quantizer(known.space, added))
+        return
     space = fit_latent_space(clips, speakers, size)
     phones = {state.rpartition(" ")[0] for state in space.states}
     report(f"quantizer: {len(space.states)} states of {len(phones)} phones")

@@ -15,20 +15,19 @@ from lab.training.run_folder import RunFolder
 from lab.training.stages.data import make_shards
 from lab.training.stages.decoder import DecoderStage
 from lab.training.stages.encoder import EncoderStage
-from lab.training.stages.head import HeadStage
+from lab.training.stages.head import HeadStage, TuneStage
 from lab.training.stages.lm import LMStage
 from lab.training.stages.phases import PhaseStage
 from lab.training.stages.quantizer import (
     fit_quantizer,
     load_quantizer,
     read_speech,
-    save_quantizer,
 )
-from lab.training.starting import codec_weights, lm_weights, read_quantizer, take_over
+from lab.training.starting import codec_weights, read_quantizer, take_over, take_over_lm
 from lab.training.trainer import Budget, train
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 
-TRAINED = ("phases", "head", "decoder", "encoder", "lm")
+TRAINED = ("phases", "head", "decoder", "tune", "encoder", "lm")
 Report = Callable[[str], None]
 Trainee = PhaseStage | HeadStage | DecoderStage | EncoderStage | LMStage
 # Stage -> (loss, the most it may be at the end). Beyond these words or melody are lost.
@@ -36,10 +35,18 @@ _LIMITS = {
     "phases": (("phase", 0.03), ("features", 0.12)),
     "head": (("mel", 0.15), ("wave", 0.35)),
     "decoder": (("wave", 0.1), ("mel", 0.03)),
+    "tune": (("mel", 0.15), ("wave", 0.35)),
     "encoder": (("lost", 0.25), ("pitch_off", 0.06)),
     "lm": (("semantic", 0.7), ("phase", 1.2), ("attention", 0.4)),
 }
-_RATES = {"phases": 2e-3, "head": 2e-3, "decoder": 1.5e-3, "encoder": 1.2e-3, "lm": 2e-3}
+_RATES = {
+    "phases": 2e-3,
+    "head": 2e-3,
+    "decoder": 1.5e-3,
+    "tune": 1e-4,
+    "encoder": 1.2e-3,
+    "lm": 2e-3,
+}
 _ROWS = 4  # of the losses' end that are averaged
 
 
@@ -74,7 +81,8 @@ def run_stage(stage: str, run: RunFolder, plan: Plan, options: Options, report: 
     elif stage == "quantizer":
         _make_quantizer(run, plan, options, report)
     elif stage == "export":
-        export_run(run, plan, run.path / "checkpoint", report)
+        folder = run.path / "checkpoint"
+        export_run(run, plan, folder, start_from=options.start_from, report=report)
     else:
         return _train(stage, run, plan, options, report)
     return True
@@ -92,16 +100,17 @@ def check_gate(stage: str, run: RunFolder, options: Options, report: Report) -> 
 
 
 def _make_quantizer(run: RunFolder, plan: Plan, options: Options, report: Report) -> None:
+    known = None
     if options.start_from is not None:
-        save_quantizer(run, read_quantizer(options.start_from))
-        report(f"quantizer: taken from {options.start_from}")
-        return
+        known = read_quantizer(options.start_from)
+        report(f"quantizer: {len(known.books)} books taken from {options.start_from}")
     sizes = plan.sizes
     fit_quantizer(
         run,
         shards=plan.codec_shards,
         num_books=sizes.num_codebooks,
         size=sizes.codes,
+        known=known,
         report=report,
     )
 
@@ -137,6 +146,8 @@ def _build(stage: str, run: RunFolder, plan: Plan, device: torch.device) -> Trai
         return EncoderStage(speech, quantizer, plan.codec, plan.encoder, device)
     if stage == "head":
         return HeadStage(speech, quantizer, plan.codec, plan.head, device)
+    if stage == "tune":
+        return TuneStage(speech, quantizer, plan.codec, plan.tune, device)
     if stage == "decoder":
         return DecoderStage(speech, quantizer, plan.codec, plan.decoder, device)
     return PhaseStage(speech, quantizer, plan.codec, plan.phases, device)
@@ -146,6 +157,8 @@ def _start(trainee: Trainee, run: RunFolder, checkpoint: Path | None) -> None:
     """Give a stage that has not begun its first weights: a checkpoint's, or an earlier stage's."""
     if isinstance(trainee, DecoderStage):
         trainee.take_latents(run.load("head-state")["network"], fresh=checkpoint is None)
+    elif isinstance(trainee, TuneStage):
+        _start_tuning(trainee, run, checkpoint)
     elif isinstance(trainee, HeadStage):
         trainee.network.load_state_dict(run.load("phases-state")["network"])
     elif checkpoint is None:
@@ -155,8 +168,15 @@ def _start(trainee: Trainee, run: RunFolder, checkpoint: Path | None) -> None:
     elif isinstance(trainee, EncoderStage):
         take_over(trainee.network, codec_weights(checkpoint, CodecEncoder), checkpoint)
     else:
-        lm = trainee.network.lm
-        take_over(lm, lm_weights(checkpoint, lm), checkpoint)
+        take_over_lm(trainee.network.lm, checkpoint)
+
+
+def _start_tuning(trainee: TuneStage, run: RunFolder, checkpoint: Path | None) -> None:
+    """Give a decoder the run's weights, or the checkpoint's where the run has trained none."""
+    if checkpoint is None or run.has("decoder-state"):
+        trainee.network.load_state_dict(run.load("decoder-state")["network"])
+    else:
+        take_over(trainee.network.decoder, codec_weights(checkpoint, CodecDecoder), checkpoint)
 
 
 def missed_gates(run: RunFolder, stage: str) -> list[str]:

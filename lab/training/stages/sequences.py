@@ -40,7 +40,7 @@ _AT_LEAST = 20  # sentences to draw one from, whatever their length
 _SPOKEN_SHARE = 0.9  # of a sentence's rows: pauses at its ends are cut
 # How an encoder mishears: shares of frames whose code of a book is another frame's.
 _HEARD_SHARE = 0.5
-_MISHEARD = {0: 0.1, 3: 0.15, 4: 0.25, 5: 0.35, 6: 0.5, 7: 0.5}
+_MISHEARD = {0: 0.1, 3: 0.15, 4: 0.25, 5: 0.35, 6: 0.5, 7: 0.5, 8: 0.5, 9: 0.5}
 _PITCH_ERROR = 2
 
 

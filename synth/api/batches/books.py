@@ -35,15 +35,16 @@ from synth.api.batches.entries import (
 from synth.api.batches.requests import SKIP, ManifestEntrySerializer, last_part
 from synth.api.batches.serializers import find_batch
 from synth.api.books.options import BookFormSerializer
+from synth.audiobooks.changes import upload_book
 from synth.audiobooks.plans import writable
 from synth.audiobooks.start import order_from
-from synth.audiobooks.uploads import upload_book
 from synth.jobs.orders import check_options, speakers_of
 from synth.jobs.planning import Planner
 from synth.jobs.submit import Sender, make_once
 from synth.models import PRIORITIES, ApiKey, Batch, BatchEntry, BookSource
-from synth.transitions.book_batches import advance_on_commit, attach_book
-from synth.webhooks.endpoints import check_webhook_url
+from synth.transitions.batches import advance_on_commit
+from synth.transitions.book_batches import attach_book
+from synth.webhooks import check_webhook_url
 from ttsweb import leases
 from ttsweb.refusals import SubmitRejectedError
 from voices.access import find_voice

@@ -19,11 +19,9 @@ from synth.api.fields import StrictNumberField
 from synth.api.option_fields import JsonField, RetentionField
 from synth.audiobooks.plans import METADATA_FIELDS, METADATA_LISTS
 from synth.models import Batch
-from ttsweb.counted import counted
-from ttsweb.http.api import ApiProblem, error_items
+from ttsweb.http.api import ApiProblem, error_items, read_json
 from ttsweb.http.fields import StrictBooleanField
-from ttsweb.http.parsers import read_json
-from ttsweb.refusals import SubmitRejectedError
+from ttsweb.refusals import SubmitRejectedError, counted
 
 MAX_BATCH_BOOKS = 1_000  # of one batch, whose report lists each of them
 

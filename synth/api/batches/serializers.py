@@ -26,11 +26,11 @@ from synth.api.jobs.serializers import JobListSerializer, has_audio, priority_fi
 from synth.api.option_fields import RetentionField
 from synth.batches import figures as of_books
 from synth.batches.figures import STORED, BatchFigures, error_of, stored_bytes
-from synth.batches.states import ENDED_STATES, LABELS, STATES, label_of
 from synth.jobs.eta import FIRST_SHARE, eta_of_chars
 from synth.models import Batch, BatchEntry, RenderJob, Segment
 from synth.signals import description_asked
 from synth.transitions.batches import WITH_AUDIO
+from synth.transitions.book_batches import ENDED_STATES, LABELS, STATES, label_of
 from ttsweb.http.fields import LookUpMixin, PageSerializer, ShownField
 from ttsweb.http.nouns import get_row
 

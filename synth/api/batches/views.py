@@ -18,17 +18,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.accounts.access import visible_batches, visible_jobs
-from synth.api.accounts.authentication import key_of
+from synth.api.authentication import key_of
 from synth.api.batches.books import add_entries, digest_of, make_batch, upload_to_batch
 from synth.api.batches.entries import entries_rejected
-from synth.api.batches.reading import (
-    BatchJSONParser,
-    JsonLinesParser,
-    JsonlParser,
-    read_books,
-    read_more_books,
-    read_texts,
-)
 from synth.api.batches.requests import (
     ONLY_OF_LINES,
     SKIP,
@@ -51,21 +43,31 @@ from synth.api.batches.serializers import (
     ReportSerializer,
     find_batch,
 )
-from synth.api.batches.texts import BatchRejectedError, submit_batch
+from synth.api.batches.texts import (
+    BatchJSONParser,
+    BatchRejectedError,
+    JsonLinesParser,
+    JsonlParser,
+    read_books,
+    read_more_books,
+    read_texts,
+    submit_batch,
+)
 from synth.api.books.options import BookFilesMixin
 from synth.api.jobs.requests import IDEMPOTENCY_PARAMETER, read_idempotency_key, sender_of
 from synth.api.jobs.serializers import STATUSES
-from synth.batches import actions
-from synth.batches.states import STATES, with_state
+from synth.batches import turns
 from synth.models import ApiKey, Batch, BatchEntry, Export, RenderJob
 from synth.transitions.batches import WITH_AUDIO
 from synth.transitions.book_batches import (
+    STATES,
     close_batch,
     pause_batch,
     reprioritise_batch,
     resume_batch,
+    with_state,
 )
-from ttsweb.http.api import ApiProblem
+from ttsweb.http.api import ApiProblem, BoundedJSONParser
 from ttsweb.http.nouns import (
     ListView,
     Noun,
@@ -75,7 +77,6 @@ from ttsweb.http.nouns import (
     without_file,
 )
 from ttsweb.http.pagination import IndexCursorPagination, ItemCursorPagination
-from ttsweb.http.parsers import BoundedJSONParser
 from ttsweb.http.query_filters import moment_filter, names_filter
 from ttsweb.http.ranged import StoredObject
 from ttsweb.refusals import POLL_SECONDS
@@ -183,7 +184,7 @@ class BatchView(APIView):
 
     get = BATCH.getter("get_batch", _POLLED, may_wait=True)
     delete = BATCH.deleter(
-        "delete_batch", "Delete a batch in any state, with its items and all files.", actions.delete
+        "delete_batch", "Delete a batch in any state, with its items and all files.", turns.delete
     )
 
 
@@ -275,7 +276,7 @@ class BookBatchView(APIView):
     delete = BOOK_BATCH.deleter(
         "delete_book_batch",
         "Delete a batch in any state, with its books, their jobs and all files.",
-        actions.delete,
+        turns.delete,
     )
 
 
@@ -335,12 +336,12 @@ BATCH_ACTIONS = {
     "cancel": BATCH.action(
         "cancel_batch",
         "Cancel a batch and all its unfinished items; a batch that has ended is not changed.",
-        lambda request, batch, _: actions.cancel(batch),
+        lambda request, batch, _: turns.cancel(batch),
     ),
     "retry": BATCH.action(
         "retry_batch",
         "Queue incomplete items again; finished items are kept.",
-        lambda request, batch, _: actions.retry(batch, api_key=key_of(request)),
+        lambda request, batch, _: turns.retry(batch, api_key=key_of(request)),
         409,
         is_accepted=True,
     ),
@@ -365,19 +366,19 @@ BOOK_BATCH_ACTIONS = {
     "cancel": BOOK_BATCH.action(
         "cancel_book_batch",
         "Cancel the unfinished books of a batch; rendered audio is kept for a retry.",
-        lambda request, batch, _: actions.cancel(batch),
+        lambda request, batch, _: turns.cancel(batch),
     ),
     "retry": BOOK_BATCH.action(
         "retry_book_batch",
         "Queue failed and cancelled books again; a batch that had ended runs again.",
-        lambda request, batch, _: actions.retry(batch, api_key=key_of(request)),
+        lambda request, batch, _: turns.retry(batch, api_key=key_of(request)),
         *(409, 429),
         is_accepted=True,
     ),
     "approve": BOOK_BATCH.action(
         "approve_book_batch",
         "Approve samples, so that the rest of their books is rendered.",
-        lambda request, batch, asked: actions.approve(batch, asked.get("books")),
+        lambda request, batch, asked: turns.approve(batch, asked.get("books")),
         409,
         body=ApproveBooksSerializer,
     ),

@@ -21,7 +21,7 @@ from synth.api.option_fields import (
     read_each,
 )
 from synth.audiobooks.plans import METADATA_FIELDS, METADATA_LISTS
-from synth.books.cast import MAX_CREDITS_CHARS, CreditsError, check_template, fold_name
+from synth.books.rules import MAX_CREDITS_CHARS, CreditsError, check_template, fold_name
 from synth.text.normalise import is_speakable
 from ttsweb.http.api import StrictSerializer
 from ttsweb.http.fields import SelfDescribingField
@@ -112,7 +112,7 @@ def _read_character(name: str) -> tuple[str, str]:
 
 
 def _read_language(text: str) -> tuple[str, str]:
-    tag = LanguageField().run_validation(text)
+    tag = LanguageField().to_internal_value(text)  # nothing is a wrong tag here, not a blank field
     return tag, tag
 
 

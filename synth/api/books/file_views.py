@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from django.db.models import QuerySet
@@ -11,23 +12,25 @@ from django.http import HttpResponseBase
 from django.template.loader import render_to_string
 from django.utils.http import quote_etag
 from drf_spectacular.types import OpenApiTypes
+from rest_framework import serializers
+from rest_framework.exceptions import ErrorDetail
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.api.books.file_serializers import (
-    BookFileListSerializer,
-    BookFileRequestSerializer,
-    BookFileSerializer,
-)
 from synth.api.books.options import LimitedFiles
-from synth.api.books.serializers import BookSerializer
+from synth.api.books.serializers import (
+    BookFileListSerializer,
+    BookFileSerializer,
+    BookSerializer,
+)
 from synth.api.books.views import BOOK, find_book, started_job
-from synth.api.fields import any_file, optional_whole
+from synth.api.fields import StrictNumberField, any_file, optional_whole
 from synth.api.jobs.requests import IDEMPOTENCY_PARAMETER, read_idempotency_key, sender_of
 from synth.api.jobs.segment_views import made_file
 from synth.api.jobs.serializers import file_name_of, made_export, stored_export
+from synth.audiobooks import files as book_files
 from synth.audiobooks.changes import CoverLimitHandler, change_cover
 from synth.audiobooks.files import (
     MAX_CHAPTER,
@@ -37,14 +40,16 @@ from synth.audiobooks.files import (
     with_currency,
 )
 from synth.audiobooks.plans import title_of
-from synth.books.file_names import safe_name
+from synth.formats import CHAPTER_FORMATS, MAX_BIT_RATE, MIN_BIT_RATE, SAMPLE_RATES, safe_name
+from synth.jobs.options import LOUDNESS
 from synth.models import ApiKey, BookFile, BookSource, RenderJob
-from ttsweb.counted import counted
+from synth.models.books import file_kinds
 from ttsweb.http import nouns
 from ttsweb.http.api import ApiProblem, StrictSerializer
+from ttsweb.http.fields import StrictBooleanField
 from ttsweb.http.headers import CONDITIONAL_PARAMETERS, UNCHANGED
 from ttsweb.http.ranged import StoredObject
-from ttsweb.refusals import POLL_SECONDS
+from ttsweb.refusals import POLL_SECONDS, counted
 
 _LOW, _HIGH = -80.0, 0.0  # dB, what the axis shows
 _HEIGHT, _LEFT, _TOP, _BOTTOM = 240, 44, 28, 40
@@ -108,6 +113,70 @@ def _bars(row: dict[str, Any], left: int) -> dict[str, Any]:
 def _y(level: float) -> float:
     held = min(_HIGH, max(_LOW, level))
     return round(_TOP + (_HIGH - held) / (_HIGH - _LOW) * _HEIGHT, 1)
+
+
+class BookFileRequestSerializer(StrictSerializer):
+    """A file of a book to make; options that its kind does not take are refused."""
+
+    kind = serializers.ChoiceField(choices=file_kinds())
+    format = serializers.ChoiceField(
+        choices=(*book_files.ONE_FILE, book_files.OWN, book_files.MADE),
+        required=False,
+        help_text=f"`chapters`: {', '.join(CHAPTER_FORMATS)}; mp3 if left out. `shelf` and "
+        "`report`: also m4b, which is their default (a report on the preset acx: mp3). "
+        "`read_along`: `own` for an EPUB with its own text, or `made` for an EPUB made from the "
+        "spoken text.",
+    )
+    preset = serializers.ChoiceField(
+        choices=book_files.PRESETS,
+        required=False,
+        help_text="Mastering preset; that of the book if left out.",
+    )
+    loudness = StrictNumberField(
+        **asdict(LOUDNESS),
+        required=False,
+        help_text="Loudness of each chapter in LUFS, instead of -18 of the preset standard.",
+    )
+    bit_rate = optional_whole(
+        MIN_BIT_RATE, MAX_BIT_RATE, "Bits per second, for formats that are compressed."
+    )
+    sample_rate = optional_whole(SAMPLE_RATES[0], SAMPLE_RATES[-1], "Sample rate in Hz.")
+    minutes = StrictNumberField(
+        *(book_files.LEAST_MINUTES, book_files.SAMPLE_MINUTES),
+        required=False,
+        help_text="Longest duration of a sample, in minutes.",
+    )
+    chapter = optional_whole(
+        0,
+        book_files.MAX_CHAPTER,
+        "Index of one chapter, from 0 as in the proof. For `chapters`, `srt` and `vtt`: "
+        "use this chapter instead of all. For `sample`: take the sample from this chapter.",
+    )
+    partial = StrictBooleanField(  # type: ignore[assignment]  # DRF has a flag of that name
+        default=False, help_text="Use the chapters that are complete, although others are not."
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Return `kind`, `partial`, and the other options that were given."""
+        found = dict(attrs)
+        kind, partial = found.pop("kind"), found.pop("partial")
+        takes, form = book_files.TAKES[kind], found.get("format")
+        words = {
+            name: f"A file of the kind {kind} does not take {name}; it takes {', '.join(takes)}, "
+            "partial."
+            for name in found
+            if name not in takes
+        }
+        if form is not None and "format" not in words and form not in book_files.FORMATS[kind]:
+            words["format"] = (
+                f"The format of a file of the kind {kind} must be one of "
+                f"{', '.join(book_files.FORMATS[kind])}."
+            )
+        if words:
+            raise serializers.ValidationError(
+                {name: [ErrorDetail(one, code="option_unfit")] for name, one in words.items()}
+            )
+        return {"kind": kind, "partial": partial, "options": found}
 
 
 SVG = "image/svg+xml"

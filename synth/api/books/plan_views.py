@@ -29,10 +29,10 @@ from synth.audiobooks.casting import TITLES, credits_report
 from synth.audiobooks.changes import MAX_EDITS, edit_plan, read_plan
 from synth.audiobooks.expectations import expect, reading_rate
 from synth.audiobooks.start import order_of
-from synth.books.cast import Casting
 from synth.books.plan import Plan, PlannedChapter
 from synth.books.plan_edits import EDIT_NAMES
 from synth.books.plan_text import cast_report
+from synth.books.rules import Casting
 from synth.jobs.orders import speakers_of
 from synth.models import ApiKey, BookSource
 from ttsweb.http.api import ApiProblem, StrictSerializer

@@ -1,4 +1,4 @@
-"""Write what answers show of books."""
+"""Write what answers show of books and of their files."""
 
 from __future__ import annotations
 
@@ -14,11 +14,20 @@ from django.urls import reverse
 from rest_framework import serializers
 
 from synth.api.books.fields import CastingField, MetadataSerializer
-from synth.api.fields import boolean, identifier, integer, integers, number, string
+from synth.api.fields import (
+    boolean,
+    identifier,
+    integer,
+    integers,
+    number,
+    string,
+)
 from synth.api.jobs.serializers import JobVoiceSerializer, has_audio, progress_of
+from synth.audiobooks import files as book_files
 from synth.audiobooks.plans import authors_of
 from synth.jobs.eta import etas
-from synth.models import BookSource, Chapter, RenderJob, Segment
+from synth.models import BookFile, BookSource, Chapter, RenderJob, Segment
+from synth.models.books import file_kinds
 from synth.transitions.jobs import UNFINISHED
 from ttsweb.http.fields import LookUpMixin, PageSerializer, ShownField
 from ttsweb.http.query_filters import id_filter, ids_filter, names_filter
@@ -249,3 +258,133 @@ class BookFilterSerializer(serializers.Serializer[Any]):
     status = names_filter(STATUSES, "One or more states, separated by commas.", status_condition)
     ids = ids_filter("books", MAX_IDS)
     batch = id_filter("batch of books", lambda batch: Q(batch_entry__batch=batch))
+
+
+class _OptionsField(serializers.DictField):
+    """The options of a file, without the keys that have asked for it."""
+
+    def to_representation(self, value: Any) -> dict[str, Any]:
+        return dict(super().to_representation(book_files.shown_options(value)))
+
+
+def _url(name: str, row: Any) -> str:
+    return reverse(name, args=[row.book.pk, row.pk])
+
+
+def _plot_url(row: Any) -> str | None:
+    is_measured = row.status == BookFile.Status.DONE and bool(row.report.get("chapters"))
+    return _url("book-file-plot", row) if is_measured else None
+
+
+class BookFileListSerializer(serializers.ModelSerializer[BookFile]):
+    """A file of a book, besides the file of its job."""
+
+    # Rows have a `book`, as an annotation would be.
+    kind = serializers.ChoiceField(choices=file_kinds())
+    options = _OptionsField(
+        help_text="All options of its kind. Bit rates and sample rates are null if the format's "
+        "defaults are used; `chapter` is null if the file has all chapters."
+    )
+    is_partial = boolean(
+        "True: the file holds some chapters only, or may do so, as others were not complete."
+    )
+    is_current = boolean(
+        "True: the file holds the present takes and metadata. If false, ask for it again "
+        "to make it again."
+    )
+    filename = ShownField(
+        lambda row: book_files.name_of(row, row.book).name, help_text="Return the file's name."
+    )
+    content_type = ShownField(
+        lambda row: book_files.name_of(row, row.book).content_type,
+        help_text="Return its media type.",
+    )
+    content_url = ShownField(
+        lambda row: _url("book-file-content", row) if row.key else None, str | None
+    )
+    plot_url = ShownField(_plot_url, str | None)
+
+    class Meta:
+        model = BookFile
+        fields: tuple[str, ...] = (
+            "id", "kind", "options", "status", "is_partial", "is_current", "filename",
+            "content_type", "size_bytes", "sha256", "duration_seconds", "content_url", "plot_url",
+            "error_code", "error_message", "created_at", "finished_at",
+        )  # fmt: skip
+        read_only_fields = fields
+
+
+class ChapterCheckSerializer(serializers.Serializer[Any]):
+    """One requirement for a chapter's file, and the measured value."""
+
+    code = serializers.ChoiceField(
+        choices=("speech", "loudness", "rms", "peak", "floor", "duration")
+    )
+    passed = boolean()
+    sentence = string()
+
+
+class ChapterReportSerializer(serializers.Serializer[Any]):
+    """The values measured in a chapter after encoding; levels in dBFS, dBTP and LUFS."""
+
+    index = integer()
+    title = string()
+    seconds = number()
+    rms_dbfs = number()
+    peak_dbfs = number()
+    true_peak_dbtp = number()
+    floor_dbfs = number("RMS of the quietest half second.")
+    loudness_lufs = number(null=True)
+    num_samples = integer()
+    sample_rate = integer()
+    size_bytes = integer()
+    gain_db = number()
+    limiter_db = number()
+    passed = boolean()
+    checks = ChapterCheckSerializer(many=True)
+
+
+class VoiceLevelSerializer(serializers.Serializer[Any]):
+    """The gain that brings one voice to the narrator's level."""
+
+    voice = string()
+    speakers = integers()
+    loudness_lufs = number("Loudness over all text of this voice.", null=True)
+    gain_db = number()
+    is_bounded = boolean("True: the voice needs more gain than is allowed.")
+
+
+class MissingChapterSerializer(serializers.Serializer[Any]):
+    """A chapter that is not in the file."""
+
+    index = integer()
+    title = string()
+
+
+class BookFileReportSerializer(serializers.Serializer[Any]):
+    """The values measured in the chapters of the file."""
+
+    mastering = serializers.DictField(help_text="The requirements.")
+    passed = boolean("Whether every chapter meets the requirements.")
+    failed_chapters = integers()
+    seconds = number()
+    chapters = ChapterReportSerializer(many=True)
+    chapters_missing = MissingChapterSerializer(many=True)
+    voices = VoiceLevelSerializer(many=True, help_text="For books with several voices.")
+    chapters_encoded = integer()
+    chapters_reused = integer()
+    assembly_realtime = number("Seconds of audio per second of work that the file took.", null=True)
+    cover_note = string()
+    unplaced_segments = integer(
+        "For a read-along EPUB: segments that are missing in its text.", required=False
+    )
+
+
+class BookFileSerializer(BookFileListSerializer):
+    """A file of a book, with its measured values."""
+
+    report = ShownField(lambda row: row.report or None, BookFileReportSerializer(allow_null=True))
+
+    class Meta(BookFileListSerializer.Meta):
+        fields = (*BookFileListSerializer.Meta.fields, "report")
+        read_only_fields = fields

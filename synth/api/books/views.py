@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.accounts.access import visible_books
-from synth.api.accounts.authentication import key_of
+from synth.api.authentication import key_of
 from synth.api.batches.books import read_upload
 from synth.api.books import options
 from synth.api.books.fields import BookPatchSerializer, MetadataSerializer
@@ -24,12 +24,11 @@ from synth.api.books.serializers import (
     ProofSerializer,
 )
 from synth.api.jobs.requests import IDEMPOTENCY_PARAMETER, read_idempotency_key, sender_of
-from synth.audiobooks.changes import set_pauses, set_priority
+from synth.audiobooks.changes import delete_book, set_pauses, set_priority, upload_book
 from synth.audiobooks.plans import METADATA_FIELDS, metadata_of_file
 from synth.audiobooks.proof import proof_of
 from synth.audiobooks.start import book_gone, start_book
-from synth.audiobooks.uploads import delete_book, upload_book
-from synth.batches import actions as acting
+from synth.batches import turns as acting
 from synth.books.book import StoredBookError
 from synth.jobs.retry import retry
 from synth.jobs.submit import find_made

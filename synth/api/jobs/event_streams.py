@@ -22,69 +22,15 @@ from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from synth.api.batches.events import read_batches
 from synth.api.batches.serializers import find_batch
+from synth.api.jobs import events as job_events
+from synth.api.jobs.events import read_changed
 from synth.api.jobs.requests import find_job
-from synth.api.jobs.serializers import has_audio, progress_of
-from synth.jobs import events as job_events
-from synth.models import Batch, RenderJob, Segment
+from synth.models import Batch, RenderJob
 from ttsweb.http import asgi_ask as asgi
 from ttsweb.http.api import ApiProblem
 from ttsweb.http.nouns import operation
 from ttsweb.http.problems import send_problem
-
-
-def read_changed(
-    known: Mapping[uuid.UUID, Collection[job_events.Mark | None]],
-) -> dict[uuid.UUID, Any]:
-    """Return the JobState of each job of which not all `known` marks are the present one.
-
-    One query finds them, and one more reads the segments of those that changed. What is no job is
-    looked for among batches; what is gone is None.
-    """
-    rows = RenderJob.objects.filter(pk__in=list(known)).order_by().defer("text")
-    jobs = {job.pk: job for job in rows}
-    others = {pk: marks for pk, marks in known.items() if pk not in jobs}
-    found: dict[uuid.UUID, job_events.JobState | None] = read_batches(others) if others else {}
-    changed = [pk for pk, job in jobs.items() if set(known[pk]) != {job_events.mark_of(job)}]
-    closed: dict[uuid.UUID, dict[job_events.SegmentKey, job_events.ClosedSegment]] = {
-        pk: {} for pk in changed
-    }
-    if changed:
-        segments = Segment.objects.filter(job__in=changed, status__in=job_events.CLOSED).order_by()
-        for pk, chapter, index, status, error_code, seconds in segments.values_list(
-            "job", "chapter__index", "index", "status", "error_code", "take__audio_seconds"
-        ):
-            closed[pk][chapter, index] = job_events.ClosedSegment(status, error_code, seconds)
-    for pk in changed:
-        job = jobs[pk]
-        audio_url = f"/api/v1/jobs/{pk}/audio" if has_audio(job) else None
-        is_final = job.status in job.FINAL
-        counts = (job.segments_done, job.segments_failed, job.segments_cancelled)
-        found[pk] = job_events.JobState(
-            mark=job_events.mark_of(job),
-            status=job.status,
-            is_final=is_final,
-            counts=counts,
-            shown_state={
-                "status": job.status,
-                "final": is_final,
-                "error_code": job.error_code,
-                "error_message": job.error_message,
-                "audio_url": audio_url,
-            },
-            shown_progress={
-                "progress": progress_of(job),
-                "segments_total": job.segments_total,
-                "segments_done": counts[0],
-                "segments_failed": counts[1],
-                "segments_cancelled": counts[2],
-                "audio_seconds": round(job.audio_seconds, 3),
-            },
-            segments=closed[pk],
-        )
-    return found
-
 
 SEEN_HEADER = "TTS-Seen"  # set by the view while the job goes on; never sent on
 EVENT_STREAM = "text/event-stream"

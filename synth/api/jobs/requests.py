@@ -20,7 +20,7 @@ from rest_framework.request import Request
 
 from synth.accounts.access import visible_jobs
 from synth.api import fields, option_fields
-from synth.api.accounts.authentication import key_of
+from synth.api.authentication import key_of
 from synth.contract import Limits
 from synth.jobs.options import (
     COLUMNS,

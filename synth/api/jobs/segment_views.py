@@ -17,7 +17,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.api.accounts.authentication import key_of
+from synth.api.authentication import key_of
 from synth.api.fields import (
     StrictTextField,
     integer,

@@ -17,7 +17,7 @@ from synth.api.option_fields import BookPausesField, RetentionField
 from synth.formats import BOOK_FORMATS
 from synth.jobs.eta import etas, real_time_factor
 from synth.jobs.options import OPTIONS, Value
-from synth.jobs.queue_places import QueueState, queue_positions
+from synth.jobs.queue import QueueState, queue_positions
 from synth.models import PRIORITIES, Export, JobVoice, RenderJob, Segment
 from synth.signals import description_asked
 from synth.transitions.jobs import UNFINISHED

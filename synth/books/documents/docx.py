@@ -16,7 +16,7 @@ from synth.books.documents import markup
 from synth.books.documents.html import book_of_tree, parse_text
 from synth.books.documents.markup import Element
 from synth.books.documents.parsing import parse_xml
-from synth.books.epub.archive import DAMAGE, open_book_archive
+from synth.books.epub.package import DAMAGE, open_book_archive
 
 MAX_PART_BYTES = 40_000_000  # of one XML part; its tree takes some twenty times as much
 _STYLES = """

@@ -30,8 +30,10 @@ from synth.books.documents.markup import Element, squeeze
 from synth.books.documents.notes import mark_notes
 from synth.books.documents.parsing import parse_document
 from synth.books.documents.xhtml import document_of
-from synth.books.txt import gutenberg as txt_gutenberg
+from synth.books.txt import decoding as txt_gutenberg
 from synth.books.txt.decoding import decode_text
+from synth.books.txt.headings import find_heading
+from synth.books.txt.lines import Group, Line
 
 _NO_CONTENTS = frozenset({"toc", "navigation", "pg-header", "pg-footer", "hidden"})
 _CREDITS = 8  # blocks below a Gutenberg header that may say who made the file
@@ -82,8 +84,8 @@ def book_of_tree(
 def _take_title(blocks: list[Block]) -> str:
     """Return the one heading of level 1 that stands above all others, if there is one.
 
-    It becomes a title page, in place, where nothing is told below it. A label such as "Chapter 1"
-    is the title of no book.
+    It becomes a title page, in place, where nothing is told below it. "Chapter 1", with a title
+    or without, and "Prologue" are titles of parts of a book.
     """
     places = [place for place, block in enumerate(blocks) if _is_listed(block)]
     levels = [blocks[place].level for place in places]
@@ -91,7 +93,7 @@ def _take_title(blocks: list[Block]) -> str:
         len(places) < 2
         or levels[0] != 1
         or levels.count(1) != 1
-        or is_label(blocks[places[0]].text)
+        or _names_part(blocks[places[0]].text)
     ):
         return ""
     title = blocks[places[0]]
@@ -100,6 +102,14 @@ def _take_title(blocks: list[Block]) -> str:
     if following is not None and following.kind is BlockKind.HEADING:
         blocks[places[0]] = replace(title, role=title.role or "titlepage")
     return title.text
+
+
+def _names_part(text: str) -> bool:
+    if is_label(text):
+        return True
+    found = find_heading(Group([Line(text, 0)]))
+    # "1. The Bell", and a title in capitals, may be a book's.
+    return found is not None and found.rank not in {"numeral", "numbered", "titled"}
 
 
 def _is_listed(block: Block) -> bool:

@@ -17,7 +17,7 @@ from lxml import html as lxml_html
 from synth.books.documents import markup
 from synth.books.documents.markup import CONTROLS, Element
 from synth.books.txt.decoding import MARKS, codec_of, decode_mostly_utf8, is_wide
-from ttsweb.counted import counted
+from ttsweb.refusals import counted
 
 _NAMED = re.compile(r"&([A-Za-z][A-Za-z0-9]{1,31});")
 _BARE_AMPERSAND = re.compile(r"&(?!(?:#[0-9]{1,7}|#x[0-9A-Fa-f]{1,6}|amp|lt|gt|quot|apos);)")

@@ -29,7 +29,7 @@ from synth.books.documents.markup import is_ornament
 from synth.books.documents.pdf_lines import SOFT_HYPHEN, Page, WordLine, find_running, read_page
 from synth.books.txt.headings import Heading, find_heading, normalised
 from synth.books.txt.lines import Group, Layout, Line, join_lines, polish
-from ttsweb.counted import counted
+from ttsweb.refusals import counted
 
 _WORDS = re.compile(r"[^\W\d_]+(?:[-\u2010'\u2019][^\W\d_]+)*")
 _FULL_STOP = re.compile(r"[.!?…:»”\"\u2019)\]]\Z")

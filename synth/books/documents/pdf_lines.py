@@ -165,6 +165,7 @@ _PAGE_NUMBER = re.compile(
 )
 _EDGE_LINES = 3  # how many lines at the top and the bottom may be running heads
 _MIN_RETURNS = 3
+_MARGIN = 0.06  # of a page's height; text does not reach so far
 _LARGEST = 1.25  # how much higher than the text a running head may be
 _NEAR = 4.0  # points between the places of the same running head on two pages
 
@@ -266,8 +267,9 @@ def find_running(pages: list[Page]) -> set[tuple[int, int]]:
 
     A head stands at the same height with the same words on several pages; numbers in it must be
     the same, too, or grow with the pages, for "Chapter 3" stands there as well. What is larger
-    than the text is a heading.
+    than the text is a heading. Of two pages, only a line in the margin of both is a head.
     """
+    is_pair = len(pages) == 2
     heights = [line.height for page in pages for line in page.lines for _ in line.text[:100]]
     largest = _LARGEST * median(heights) if heights else 0.0
     seen: dict[str, list[_Edge]] = defaultdict(list)
@@ -279,11 +281,14 @@ def find_running(pages: list[Page]) -> set[tuple[int, int]]:
             if line.height > largest:
                 continue
             edge = _Edge(page, place, line)
-            seen[_NUMBER.sub("#", line.text.casefold())].append(edge)
+            margin = _MARGIN * page.height
+            if not is_pair or not margin < line.middle < page.height - margin:
+                seen[_NUMBER.sub("#", line.text.casefold())].append(edge)
             match = _PAGE_NUMBER.match(line.text)
             if match is not None:
                 numbers.append((edge, _value(match[1]) - page.number))
-    found = {place for edges in seen.values() for place in _find_returning(edges)}
+    least = 2 if is_pair else _MIN_RETURNS
+    found = {place for edges in seen.values() for place in _find_returning(edges, least)}
     offsets = Counter(offset for _, offset in numbers)
     for edge, offset in numbers:
         page = edge.page
@@ -294,10 +299,10 @@ def find_running(pages: list[Page]) -> set[tuple[int, int]]:
     return found
 
 
-def _find_returning(edges: list[_Edge]) -> Iterator[tuple[int, int]]:
+def _find_returning(edges: list[_Edge], least: int) -> Iterator[tuple[int, int]]:
     """Yield the places of those of lines with the same words that are one running head."""
     # Lines of several columns are on one page.
-    if len({edge.page.number for edge in edges}) < _MIN_RETURNS:
+    if len({edge.page.number for edge in edges}) < least:
         return
     middle = median(edge.line.middle for edge in edges)
     near = [edge for edge in edges if abs(edge.line.middle - middle) <= _NEAR]
@@ -307,12 +312,12 @@ def _find_returning(edges: list[_Edge]) -> Iterator[tuple[int, int]]:
     for values in zip(*numbers, strict=False):
         offsets = [value - edge.page.number for value, edge in zip(values, near, strict=True)]
         counts = Counter(offsets)
-        grown |= {i for i, offset in enumerate(offsets) if counts[offset] >= _MIN_RETURNS}
+        grown |= {i for i, offset in enumerate(offsets) if counts[offset] >= least}
     for index, edge in enumerate(near):
         text = edge.line.text
         # "Chapter 3" grows with the pages, too, in a book of short ones.
         is_grown = index in grown and (not is_label(text) or is_bare_number(text))
-        if is_grown or said[text.casefold()] >= _MIN_RETURNS:
+        if is_grown or said[text.casefold()] >= least:
             yield edge.page.number, edge.place
 
 

@@ -8,7 +8,7 @@ from synth.books.book import Block, BlockKind, Document, count_chars
 from synth.books.documents import markup, notes, structure
 from synth.books.documents.labels import is_label, mark_label_headings
 from synth.books.documents.markup import Element
-from synth.books.documents.runs import Context, Run, context_in
+from synth.books.documents.notes import Context, Run, context_in
 
 _CELLS = frozenset({"td", "th"})
 # Where two `br` in a row begin a new paragraph.

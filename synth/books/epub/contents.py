@@ -12,10 +12,9 @@ from synth.books.documents import markup
 from synth.books.documents.markup import Element
 from synth.books.documents.notes import places_of, with_blocks
 from synth.books.documents.parsing import parse_document, parse_xml
-from synth.books.epub.archive import Archive, EntryError, loosely
-from synth.books.epub.package import Package
+from synth.books.epub.package import Archive, EntryError, Package, loosely
 from synth.books.txt.headings import normalised
-from ttsweb.counted import counted
+from ttsweb.refusals import counted
 
 _NCX = "application/x-dtbncx+xml"
 _MAX_LEVEL = 12

@@ -23,9 +23,8 @@ from synth.books.documents.markup import Element
 from synth.books.documents.notes import mark_notes
 from synth.books.documents.parsing import decode, parse_document
 from synth.books.documents.xhtml import document_of
-from synth.books.epub.archive import Archive, EntryError
 from synth.books.epub.contents import canonical_paths, mend_contents, read_contents
-from synth.books.epub.package import Package, read_metadata, read_package
+from synth.books.epub.package import Archive, EntryError, Package, read_metadata, read_package
 from synth.books.rules import SkipReason, section_reason
 
 # A page of this kind is not longer: a book of one file says that its start is the title page.

@@ -12,7 +12,7 @@ from synth.books.book import Block, BlockKind, Book, Document, Metadata, count_c
 from synth.books.chapters import states_rights
 from synth.books.documents.html import check_complete, toc_of
 from synth.books.documents.markup import ROLES, is_ornament
-from synth.books.txt import gutenberg as txt_gutenberg
+from synth.books.txt import decoding as txt_gutenberg
 from synth.books.txt.decoding import decode_text
 from synth.books.txt.headings import ContentsList, Heading, find_contents, find_heading, is_title
 from synth.books.txt.lines import (

@@ -24,7 +24,7 @@ from synth.engine.codec.config import CodecConfig, apply_config_file, config_fro
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.layers import Normed, WeightNorm
 from synth.engine.errors import CheckpointError
-from synth.engine.loading.digests import (
+from synth.engine.loading.weights import (
     file_identity,
     file_sha256,
     remembered_digest,

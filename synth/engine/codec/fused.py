@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor, nn
 
-from synth.engine.codec.chunks import Past
-from synth.engine.codec.layers import CausalConv1d, CausalConvTranspose1d, ResidualUnit, Snake
+from synth.engine.codec.layers import CausalConv1d, CausalConvTranspose1d, Past, ResidualUnit, Snake
 from synth.engine.codec.stages import DecoderBlock, WaveDecoder
 
 if TYPE_CHECKING:

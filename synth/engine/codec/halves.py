@@ -15,16 +15,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from synth.contract import CodesArray
-from synth.engine.codec.chunks import (
+from synth.engine.codec.config import CodecConfig
+from synth.engine.codec.layers import (
     MAX_PIECE_FRAMES,
     ROPE_ROWS,
     Past,
     StateLayout,
     StreamState,
+    group_by_length,
     rope_of,
 )
-from synth.engine.codec.config import CodecConfig
-from synth.engine.codec.layers import group_by_length
 from synth.engine.codec.resample import ResamplerChoice, resample_waveform
 from synth.engine.codec.stages import (
     DecodingQuantizer,
@@ -35,7 +35,7 @@ from synth.engine.codec.stages import (
 from synth.engine.errors import InvalidSpecError, ReferenceAudioError
 
 if TYPE_CHECKING:
-    from synth.engine.codec.compiled import CompiledDecoder
+    from synth.engine.codec.load import CompiledDecoder
 
 _NO_SAMPLES = "The reference audio has no samples; use a clip with speech."
 NOT_FINITE = "The reference audio contains values that are not finite; export the clip again."

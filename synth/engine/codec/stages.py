@@ -9,14 +9,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from synth.engine.codec.chunks import ROPE_ROWS, Past
 from synth.engine.codec.config import HEAD_DIM, CodecConfig, TransformerConfig
 from synth.engine.codec.layers import (
+    ROPE_ROWS,
     CausalConv1d,
     CausalConvTranspose1d,
     Chain,
     ConvNeXtBlock,
     NormedConv1d,
+    Past,
     Snake,
     residual_units,
 )

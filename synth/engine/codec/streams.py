@@ -13,7 +13,9 @@ from itertools import takewhile
 import torch
 from torch import Tensor
 
-from synth.engine.codec.chunks import (
+from synth.engine.codec.config import HEAD_DIM, CodecConfig
+from synth.engine.codec.halves import CodecDecoder, frame_limit
+from synth.engine.codec.layers import (
     MAX_KEPT_POSITIONS,
     MAX_PIECE_FRAMES,
     ROPE_ROWS,
@@ -21,8 +23,6 @@ from synth.engine.codec.chunks import (
     join,
     rope_at,
 )
-from synth.engine.codec.config import HEAD_DIM, CodecConfig
-from synth.engine.codec.halves import CodecDecoder, frame_limit
 from synth.engine.device import free_cached_memory, is_out_of_memory
 from synth.engine.errors import InvalidSpecError
 

@@ -21,6 +21,7 @@ import torch
 
 _MIN_CAPABILITY = (8, 0)  # the first with bfloat16
 _COMPILE_SECONDS = 60  # it takes a tenth of one
+_MULTIPROCESSORS = 132  # of an H100 or H200
 # What Triton compiles at its first start: a Python extension that asks the driver for kernels.
 _EXTENSION = """\
 #include <stdbool.h>
@@ -114,6 +115,17 @@ def why_nothing_compiles() -> str | None:
     lines = [line for line in done.stderr.splitlines() if "error" in line.lower()]
     reason = lines[0][:300] if lines else f"it ended with code {done.returncode}"
     return f"Triton's C compiler {compiler} fails ({reason}); run apt-get install gcc libc6-dev."
+
+
+@functools.cache
+def multiprocessors(device: torch.device) -> int:
+    """Return a device's number of multiprocessors, which decides how kernels cut their work.
+
+    Where there is no device, as when kernels are compiled ahead of time, it is that of an H200.
+    """
+    if device.type != "cuda":
+        return _MULTIPROCESSORS
+    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def is_interpreted() -> bool:

@@ -19,18 +19,17 @@ from synth.engine.model.layers import PASS_ALIGNMENT, SPLIT_POSITIONS
 _BLOCK_BYTES = 128  # of a row over a block's positions: 64 of 16 bits, or 32 of float32
 _MERGED_POSITIONS = 2048  # whose splits are added as one sum; fixed, so that every cache's order is
 _USUAL_POSITIONS = 1200  # of a stream: a voice's prefix, a text and half of its speech
-_MULTIPROCESSORS = 132  # of an H100 or H200
 _LOG2_E = 1.4426950408889634
 
 
-def split_for(batch: int, kv_heads: int) -> int:
-    """Return the positions of a split with which few streams still give every processor work.
+def split_for(batch: int, kv_heads: int, processors: int) -> int:
+    """Return the positions of a split with which few streams give all multiprocessors work.
 
     A stream's last bits then depend on the number of streams it is computed with, so that a strict
     state needs SPLIT_POSITIONS.
     """
     split = SPLIT_POSITIONS
-    while split > 64 and batch * kv_heads * _USUAL_POSITIONS < split * _MULTIPROCESSORS:
+    while split > 64 and batch * kv_heads * _USUAL_POSITIONS < split * processors:
         split //= 2
     return split
 
@@ -88,7 +87,8 @@ def step_attention(
         ROWS=max(triton.next_power_of_2(heads // kv_heads), 16), HEAD_DIM=head_dim,
         WIDTH=max(triton.next_power_of_2(head_dim), 16), SPLIT=split, BLOCK=block,
         # Triton's interpreter has no products of 16 bits.
-        WIDE=keys.dtype == torch.float32 or not keys.is_cuda, num_warps=4, num_stages=3,
+        WIDE=keys.dtype == torch.float32 or not keys.is_cuda, num_warps=4,
+        num_stages=min(split // block, 3),  # a split of one block has nothing to read ahead
     )  # fmt: skip
     out = qkv.new_empty(batch, heads * head_dim)
     _merge_kernel[(heads, batch)](

@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from synth.engine.kernels import multiprocessors
 from synth.engine.kernels.attention import (
     prompt_attention,
     split_for,
@@ -173,7 +174,7 @@ def make_kernel_frame(model: DualAR, state: DecodeState) -> StepOutput:
     chosen = state.active.clone()
     draws = DrawInputs.of(state)
     tokens = TokenRows(slow.head_tokens, special.semantic_begin, special.semantic_end)
-    logits = multiply(hidden, *_matrix(slow.head))
+    logits = multiply(hidden, *_matrix(slow.head))[:, : len(slow.head_tokens)]
     drawn = draw_tokens(logits, draws, tokens, state.window, chosen)
     codes = _codes(model, state, hidden, drawn.code, draws, drawn.finite)
     columns = torch.stack([drawn.token, *codes], dim=1)
@@ -186,7 +187,10 @@ def _slow_step(model: DualAR, state: DecodeState) -> Tensor:
     cache = state.cache
     position = state.position.clamp(max=state.max_positions - 1)
     # Of strict slots the splits must be the same however many run beside them.
-    split = SPLIT_POSITIONS if state.strict else split_for(state.num_slots, cache.keys.shape[2])
+    split = SPLIT_POSITIONS
+    if not state.strict:
+        kv_heads, processors = cache.keys.shape[2], multiprocessors(cache.keys.device)
+        split = split_for(state.num_slots, kv_heads, processors)
     attend = partial(step_attention, split=split)
     return run_layers(model.slow, _embed(model, state.columns), cache, position, attend)
 

@@ -1,8 +1,9 @@
 """Multiply rows with a matrix, with what stands before and behind it, in one or two kernels.
 
 Up to MAX_ROWS rows, of a matrix in 8 bits any number; sums are float32 and added in an order that
-the shape alone decides. A row's result does not depend on the rows beside it, but on whether there
-are more than FEW_ROWS, or MAX_ROWS and more.
+the shape and the device alone decide. A row's result does not depend on the rows beside it, but on
+whether there are more than FEW_ROWS, or MAX_ROWS and more. More rows than MAX_ROWS are rounded to
+fp8 before they meet a matrix in fp8: matrix units multiply both as they are.
 """
 
 from __future__ import annotations
@@ -14,16 +15,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from synth.engine.kernels import is_interpreted
-from synth.engine.kernels.rowwise import gate_rounded
-from synth.engine.model.linear import ScaledRows
+from synth.engine.kernels import is_interpreted, multiprocessors
+from synth.engine.kernels.rowwise import gate_rounded, round_rows
+from synth.engine.model.linear import KEPT_ROWS, ScaledRows, rounds_inputs
 
 _JOIN_BLOCK = 1024
 FEW_ROWS = 2  # up to here every thread multiplies by itself; above, matrix units take 16 rows
-MAX_ROWS = 16  # above, a library's product is as fast
+MAX_ROWS = KEPT_ROWS  # above, a library's product is as fast
 
-_NUM_PROCESSORS = 132
-_MIN_PROGRAMS = 190  # with matrix units; fewer share rows of the matrix
+_PROGRAMS_EACH = 1.44  # of a multiprocessor, with matrix units; fewer share rows of the matrix
 # Rows, rows of the matrix, numbers of each, warps and stages of a program with matrix units.
 _TILES = ((MAX_ROWS, 32, 128, 4, 4),)
 # Of a matrix in 8 bits; the last one is for prompts, which compute more than they read.
@@ -47,7 +47,7 @@ def gemv(
         weight: [N, K] contiguous, of x's dtype or in 8 bits; with `gated` [2 * N, K], the gate's
             rows before the other half's.
         norm: [K], the weight of a norm of x with `eps` that comes before the product; as `rms_norm`
-            rounds.
+            rounds. None where x is rounded to fp8.
         bias: [N], added before rounding.
         residual: [B, N] contiguous, added behind rounding, and the sum is rounded again.
         gated: return silu(gate) * up of both halves instead, rounded as `swiglu` rounds.
@@ -55,7 +55,14 @@ def gemv(
     rows, num_in = x.shape
     num_out = weight.shape[0] // (2 if gated else 1)
     assert residual is None or residual.shape == (rows, num_out)
-    tile = choose_tile(rows, num_out, num_in, gated=gated, scaled=isinstance(weight, ScaledRows))
+    tile = choose_tile(
+        rows,
+        num_out,
+        num_in,
+        processors=multiprocessors(x.device),
+        gated=gated,
+        scaled=isinstance(weight, ScaledRows),
+    )
     out = x.new_empty(rows, num_out)
     if tile.splits == 1:
         _multiply(x, weight, out, tile, norm, eps, bias, residual, gated)
@@ -78,7 +85,13 @@ def gemv_parts(x: Tensor, weight: Tensor | ScaledRows) -> Tensor:
     """
     rows, num_in = x.shape
     assert rows > FEW_ROWS
-    tile = choose_tile(rows, weight.shape[0], num_in, scaled=isinstance(weight, ScaledRows))
+    tile = choose_tile(
+        rows,
+        weight.shape[0],
+        num_in,
+        processors=multiprocessors(x.device),
+        scaled=isinstance(weight, ScaledRows),
+    )
     out = x.new_empty(tile.splits, rows, weight.shape[0], dtype=torch.float32)
     _multiply(x, weight, out, tile)
     return out
@@ -102,9 +115,14 @@ def _multiply(
     assert rows <= MAX_ROWS or isinstance(weight, ScaledRows)
     assert weight.shape == (num_out * (2 if gated else 1), num_in)
     assert residual is None or residual.is_contiguous()
-    numbers, scale = weight, None
+    wide = x.dtype is torch.float32 or is_interpreted()
+    numbers, scale, x_scale = weight, None, None
     if isinstance(weight, ScaledRows):
         numbers, scale = weight.numbers, weight.scale
+        if rounds_inputs(weight, rows):
+            assert norm is None
+            rounded = round_rows(x)
+            x, x_scale, wide = rounded.numbers, rounded.scale, is_interpreted()
     operands, sizes = (x, norm, numbers, scale, bias, residual, out), (num_out, x.stride(0), eps)
     shape = {"K": num_in, "ROWS": tile.rows, "BLOCK_N": tile.block_n, "BLOCK_K": tile.block_k}
     launch = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
@@ -112,10 +130,9 @@ def _multiply(
     if rows <= FEW_ROWS:
         multiply_few[(blocks,)](*operands, *sizes, **shape, GATED=gated, **launch)
         return
-    wide = x.dtype is torch.float32 or is_interpreted()
     kinds = {"SPLITS": tile.splits, "PARTS": out.dim() == 3, "GATED": gated, "WIDE": wide}
     grid = (blocks, tile.splits, triton.cdiv(rows, tile.rows))
-    multiply_tile[grid](*operands, rows, *sizes, **shape, **kinds, **launch)
+    multiply_tile[grid](*operands, x_scale, rows, *sizes, **shape, **kinds, **launch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,24 +153,32 @@ class Tile:
 
 
 def choose_tile(
-    rows: int, num_out: int, num_in: int, *, gated: bool = False, scaled: bool = False
+    rows: int,
+    num_out: int,
+    num_in: int,
+    *,
+    processors: int,
+    gated: bool = False,
+    scaled: bool = False,
 ) -> Tile:
     """Return the cut for `rows` and a matrix [num_out, num_in], which is `scaled` in 8 bits.
 
-    With `gated`, `num_out` counts pairs of rows, and nothing is split.
+    `processors` are the device's multiprocessors. With `gated`, `num_out` counts pairs of rows, and
+    nothing is split.
     """
     if rows <= FEW_ROWS:
         # One warp a program: it waits for no other one, and an input number that a thread has read
         # and converted serves all rows of the matrix at hand.
         wide = 512 // rows if scaled else 256  # 16 bytes a thread and row
-        block_n, most = (4, wide) if num_out >= 4 * 8 * _NUM_PROCESSORS else (2, 1024 // rows)
+        block_n, most = (4, wide) if num_out >= 4 * 8 * processors else (2, 1024 // rows)
         return Tile(rows, block_n, _block_k(num_in, most), 1, 1, 1)
     # Every program reads the input too: with 32 rows of the matrix that is at most half as much.
     tiles = _MANY_ROWS if rows > MAX_ROWS else _TILES
     taken, block_n, most, warps, stages = next((t for t in tiles if rows <= t[0]), tiles[-1])
     block_k, splits, programs = _block_k(num_in, most), 1, triton.cdiv(num_out, block_n)
     programs *= triton.cdiv(rows, taken)
-    while not gated and programs * splits < _MIN_PROGRAMS and splits * 2 * block_k <= num_in:
+    fewest = round(_PROGRAMS_EACH * processors)
+    while not gated and programs * splits < fewest and splits * 2 * block_k <= num_in:
         splits *= 2
     return Tile(taken, block_n, block_k, splits, warps, stages)
 
@@ -242,15 +267,16 @@ def _read(matrix, k, K: tl.constexpr):
 
 @triton.jit
 def multiply_tile(
-    x, norm, weight, scales, bias, residual, out, rows, num_out, x_stride, eps, K: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLITS: tl.constexpr,
-    PARTS: tl.constexpr, GATED: tl.constexpr, WIDE: tl.constexpr,
+    x, norm, weight, scales, bias, residual, out, x_scales, rows, num_out, x_stride, eps,
+    K: tl.constexpr, ROWS: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    SPLITS: tl.constexpr, PARTS: tl.constexpr, GATED: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Compute BLOCK_N columns of up to ROWS rows per program, or one split's part of them.
 
     With PARTS, `out` is float32 [SPLITS, rows, N] and gets the sums alone. WIDE: matrix units get
     float32, as for a float32 model and in the interpreter, which knows no bfloat16 there. With
-    `scales` the matrix is in 8 bits, and each row's sum is multiplied by its own.
+    `scales` the matrix is in 8 bits, and each row's sum is multiplied by its own; with `x_scales`
+    the input is in fp8 as the matrix is, and so are its rows.
     """
     column = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     split = tl.program_id(1)
@@ -276,6 +302,10 @@ def multiply_tile(
         if GATED:
             factor = tl.load(scales + num_out + place)
             up *= factor[None, :]
+    if x_scales is not None:
+        factor = tl.load(x_scales + row, mask=row < rows, other=0.0)
+        total *= factor[:, None]
+        up *= factor[:, None]
     inside = present & (column < num_out)[None, :]
     target = row[:, None] * num_out + column[None, :]
     if PARTS:
@@ -302,7 +332,8 @@ def _add_tile(
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLITS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Return the products of ROWS rows with rows of the matrix over one split, [ROWS, BLOCK_N]."""
-    is_scaled: tl.constexpr = matrix.dtype.element_ty == tl.int8
+    is_scaled: tl.constexpr = matrix.dtype.element_ty.primitive_bitwidth == 8
+    is_rounded: tl.constexpr = source.dtype.element_ty.primitive_bitwidth == 8 and not WIDE
     total = tl.zeros([BLOCK_N, ROWS] if is_scaled else [ROWS, BLOCK_N], tl.float32)
     blocks: tl.constexpr = (K + BLOCK_K - 1) // BLOCK_K
     length: tl.constexpr = (blocks + SPLITS - 1) // SPLITS * BLOCK_K
@@ -315,7 +346,9 @@ def _add_tile(
         if WIDE:
             value = value.to(tl.float32)
         numbers = numbers.to(value.dtype)  # 8 bits lose nothing
-        if is_scaled:  # turned round: matrix units take from registers on the left alone
+        if is_rounded:  # each block's sum is added in float32: Hopper's own sums keep 14 bits
+            total = tl.dot(numbers, tl.trans(value), total, max_num_imprecise_acc=BLOCK_K)
+        elif is_scaled:  # turned round: matrix units take from registers on the left alone
             total = tl.dot(numbers, tl.trans(value), total, input_precision="ieee")
         else:
             total = tl.dot(value, tl.trans(numbers), total, input_precision="ieee")

@@ -13,6 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from synth.engine.model.linear import SMALLEST_RANGE, ScaledRows
+
 _BLOCK = 1024
 _EMBED_BLOCK = 512
 
@@ -38,6 +40,36 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tup
     added, out = torch.empty_like(residual), torch.empty_like(residual)
     _launch(x, residual, weight, eps, added, out)
     return added, out
+
+
+def round_rows(x: Tensor) -> ScaledRows:
+    """Return rows [N, W], whose numbers lie side by side, in fp8: the bits of `ScaledRows.of`."""
+    rows, width = x.shape
+    assert x.stride(1) == 1
+    numbers = torch.empty(rows, width, device=x.device, dtype=torch.float8_e4m3fn)
+    scale = torch.empty(rows, device=x.device, dtype=torch.float32)
+    block = triton.next_power_of_2(width)
+    _round_rows[(rows,)](
+        x, numbers, scale, x.stride(0), SMALLEST_RANGE, torch.finfo(numbers.dtype).max,
+        WIDTH=width, BLOCK=block, num_warps=min(max(block // 512, 1), 8),
+    )  # fmt: skip
+    return ScaledRows(numbers, scale)
+
+
+@triton.jit
+def _round_rows(
+    x, numbers, scales, x_stride, smallest, largest, WIDTH: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Round one row per program by the largest of its numbers; what is no number stays none."""
+    row = tl.program_id(0).to(tl.int64)
+    place = tl.arange(0, BLOCK)
+    inside = place < WIDTH
+    value = tl.load(x + row * x_stride + place, mask=inside, other=0.0).to(tl.float32)
+    # Exact divisions: a bit's difference from PyTorch could be a step of 8 bits.
+    scale = tl.div_rn(tl.maximum(tl.max(tl.abs(value), axis=0), smallest), largest)
+    value = tl.div_rn(value, scale).to(numbers.dtype.element_ty)
+    tl.store(numbers + row * WIDTH + place, value, mask=inside)
+    tl.store(scales + row, scale)
 
 
 def _launch(

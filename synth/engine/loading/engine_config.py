@@ -18,8 +18,9 @@ from synth.engine.native.library import Processor, find_processor, native_librar
 _CACHE_BYTES = 32 * 2**20  # of matrices that a processor keeps: half the bytes gain nothing there
 _WITHOUT_KERNELS = "PyTorch (TTS_ENGINE_WITHOUT=kernels)"
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-_ON_CUDA_ALONE = ("float16", "int8-slow")
+_ON_CUDA_ALONE = ("float16", "int8-slow", "fp8")
 _BF16_CAPABILITY = (8, 0)  # the first that multiplies it
+FP8_CAPABILITY = (8, 9)
 # Of a card's memory, what matrices may take in 16 bits; codec, embeddings and slots come on top.
 _HALF_SHARE = 0.6
 # Of one slot: 190 s of speech, or 95 s where more slots are worth more.
@@ -32,11 +33,12 @@ _LARGE_CARD_BYTES = 30 * 10**9  # cards of 32 GB say a little less
 class EngineConfig:
     """Hold what `Engine.load` needs; every value is explicit, `auto` depends on the machine alone.
 
-    `dtype` is auto, float32, bfloat16, int8, or on CUDA float16 or int8-slow, which leaves the fast
-    AR in 16 bits. `codec_decode_dtype` is auto, float32, tf32 or bfloat16; auto is tf32 on CUDA
-    from capability 8 on, where products take numbers of ten bits: an error some 56 dB below the
-    sound, and no other codes. `slots` streams are decoded at once, each with `max_positions`
-    positions of prompt and speech; 0 means as many slots, or positions, as suit the device.
+    `dtype` is auto, float32, bfloat16, int8, or on CUDA float16, int8-slow, which leaves the fast
+    AR in 16 bits, or from capability 8.9 on fp8. `codec_decode_dtype` is auto, float32, tf32 or
+    bfloat16; auto is tf32 on CUDA from capability 8 on, where products take numbers of ten bits: an
+    error some 56 dB below the sound, and no other codes. `slots` streams are decoded at once, each
+    with `max_positions` positions of prompt and speech; 0 means as many slots, or positions, as
+    suit the device.
     `strict`: a segment's codes do not depend on its neighbours in one bit, at some cost in time.
     `threads` 0 leaves torch's own choice. `cache_dir` keeps digests of weights between starts.
     `prefix_cache_bytes` is the most that kept voice prefixes take on the device. `graphs` is auto,
@@ -78,8 +80,8 @@ class Numbers:
     @property
     def name(self) -> str:
         """Return the setting that asks for these."""
-        if self.form.is_int8:
-            return "int8" if self.fast_form is None else "int8-slow"
+        if eight := self.form.eight_bits:
+            return eight if self.fast_form is None else f"{eight}-slow"
         return str(self.dtype).removeprefix("torch.")
 
 
@@ -205,7 +207,7 @@ def choose_numbers(
         InvalidSpecError: the name is unknown, or the format is not to be had on this device.
     """
     if device.type != "cpu":
-        numbers = _card_numbers(name, find_card(device), lm)
+        numbers = card_numbers(name, find_card(device), lm)
         problem = None if kernels == "off" else why_unavailable(device)
         frames = "Triton's kernels" if problem is None else f"PyTorch, slower: {problem}"
         return replace(numbers, frames=_WITHOUT_KERNELS if kernels == "off" else frames)
@@ -221,18 +223,25 @@ def choose_numbers(
         library = native_library(cache_dir)
     except NotCompiledError as error:
         return replace(numbers, frames=f"PyTorch, at half the speed: {error}")
-    form = LinearForm.NATIVE_INT8 if numbers.form.is_int8 else LinearForm.NATIVE
+    form = LinearForm.NATIVE_INT8 if numbers.form.eight_bits else LinearForm.NATIVE
     return replace(numbers, form=form, frames=f"compiled for {library.target}")
 
 
-def _card_numbers(name: str, card: Card, lm: LMConfig) -> Numbers:
-    """Return the number formats of a setting on a CUDA device."""
+def card_numbers(name: str, card: Card, lm: LMConfig) -> Numbers:
+    """Return the number formats of a setting on a CUDA device; errors as for `choose_numbers`."""
     multiplies_bf16 = card.capability >= _BF16_CAPABILITY
     half = torch.bfloat16 if multiplies_bf16 else torch.float16
     if name in ("int8", "int8-slow"):
         fast_form = LinearForm.PLAIN if name == "int8-slow" else None
         reason = f"chosen by TTS_DTYPE={name}"
         return Numbers(half, LinearForm.INT8_ROWS, reason, fast_form=fast_form)
+    if name == "fp8":
+        if card.capability < FP8_CAPABILITY:
+            raise InvalidSpecError(
+                f"fp8 needs compute capability 8.9, but the device is {card}; set TTS_DTYPE to "
+                "auto or int8."
+            )
+        return Numbers(half, LinearForm.FP8_ROWS, "chosen by TTS_DTYPE=fp8")
     if name == "bfloat16" and not multiplies_bf16:
         raise InvalidSpecError(
             f"bfloat16 needs compute capability 8.0, but the device is {card}; set TTS_DTYPE to "

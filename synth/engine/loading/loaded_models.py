@@ -24,7 +24,7 @@ from synth.engine.codec.load import (
 )
 from synth.engine.codec.resample import ResamplerChoice, chosen_resampler
 from synth.engine.errors import CheckpointError
-from synth.engine.loading.digests import file_digest
+from synth.engine.kernels import multiprocessors
 from synth.engine.loading.engine_config import (
     EngineConfig,
     choose_numbers,
@@ -33,7 +33,7 @@ from synth.engine.loading.engine_config import (
     resampler_choice,
     resolve_device,
 )
-from synth.engine.loading.weights import find_weight_files, load_dual_ar
+from synth.engine.loading.weights import file_digest, find_weight_files, load_dual_ar
 from synth.engine.model.config import load_config
 from synth.engine.model.dual_ar import DualAR
 from synth.engine.model.sampling import SAMPLER_VERSION
@@ -119,8 +119,10 @@ def engine_class(config: EngineConfig, models: LoadedModels) -> EngineClass:
     has_compiled = model.native is not None or decoder.compiled is not None
     compiled = f"compiled {native_library().target}" if has_compiled else ""
     if device.type == "cuda":
+        # Kernels and libraries cut their sums by the number of multiprocessors.
         major, minor = torch.cuda.get_device_capability(device)
-        by_kernels, by_pytorch = f"Triton sm_{major}{minor}", f"PyTorch sm_{major}{minor}"
+        card = f"sm_{major}{minor} x{multiprocessors(device)}"
+        by_kernels, by_pytorch = f"Triton {card}", f"PyTorch {card}"
     else:
         by_kernels, by_pytorch = compiled, f"PyTorch {find_processor().simd}"
     return EngineClass(

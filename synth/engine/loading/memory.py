@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from synth.engine.codec.config import CodecConfig
 from synth.engine.codec.halves import PIECE_FRAMES, CodecDecoder, CodecEncoder
 from synth.engine.model.config import LMConfig, TransformerConfig
-from synth.engine.model.dual_ar import FastAR, SlowAR
+from synth.engine.model.dual_ar import HEAD_STEP, FastAR, SlowAR
 from synth.engine.model.linear import Int8Linear
 
 # What each part of a plan is, in the order of its table. The first ones are weights.
@@ -199,12 +199,13 @@ def _transformer_weights(lm: LMConfig, formats: NumberFormats) -> dict[str, int]
     tables = (slow.embeddings.weight, slow.codebook_embeddings.weight, fast.embeddings.weight)
     embeddings = sum(table.numel() for table in tables)
     rope = text.max_seq_len * text.head_dim + audio.num_codebooks * audio.head_dim
+    head_rows = -(-(audio.vocab_size + 1) // HEAD_STEP) * HEAD_STEP
     wide, fast_wide = formats.matrix_bytes, formats.fast_matrix_bytes
     return {
         "slow_weights": _module_bytes(slow, wide, size),
         "fast_weights": _module_bytes(fast, wide if fast_wide is None else fast_wide, size),
         "embeddings": embeddings * size,
-        "head": round((audio.vocab_size + 1) * text.dim * formats.matrix_bytes),
+        "head": round(head_rows * text.dim * formats.matrix_bytes),
         "tables": rope * FLOAT_BYTES,
     }
 

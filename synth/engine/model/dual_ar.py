@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from synth.engine.device import to_device
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 KERNELS = "synth.engine.kernels.frame"  # it imports triton, which is not everywhere
 NATIVE = "synth.engine.native.frame"  # it imports this module
+HEAD_STEP = 16  # of its rows: libraries have slow kernels for logits that begin at odd addresses
 
 
 class FastAR(nn.Module):
@@ -185,7 +187,10 @@ class SlowAR(nn.Module):
         device = table.weight.device
         ids = sorted({*range(special.semantic_begin, special.semantic_end + 1), special.im_end})
         self.head_tokens = torch.tensor(ids, device=device)
-        self.head = make_linear(table.weight[self.head_tokens], None, form)
+        rows = table.weight[self.head_tokens]
+        # The compiled form fills up its matrices, and takes a row for each token.
+        missing = 0 if form.is_native else -len(ids) % HEAD_STEP
+        self.head = make_linear(F.pad(rows, (0, 0, 0, missing)), None, form)
         self.output = None  # no other row is ever needed
         codebooks = torch.arange(self.num_codebooks, device=device)
         self.codebook_offsets = codebooks * self.codebook_size
@@ -318,7 +323,7 @@ class SlowAR(nn.Module):
         return rms_norm(x, self.norm.weight, self.norm_eps)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return self.head(hidden)
+        return self.head(hidden)[..., : len(self.head_tokens)]
 
 
 class DualAR(nn.Module):
@@ -365,9 +370,9 @@ class DualAR(nn.Module):
 
     @property
     def weight_format(self) -> str:
-        """Return what the matrices are kept in: float32, bfloat16, float16, int8 or int8-slow."""
-        if self.form.is_int8:
-            return "int8" if self.fast_form.is_int8 else "int8-slow"
+        """Return what the matrices are kept in, as TTS_DTYPE calls it."""
+        if eight := self.form.eight_bits:
+            return eight if self.fast_form.eight_bits else f"{eight}-slow"
         return str(self.dtype).removeprefix("torch.")
 
     @property

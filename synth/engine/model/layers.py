@@ -242,7 +242,9 @@ class FeedForward(nn.Module):
         if self.w1 is None or self.w3 is None:
             return
         if form.is_native:
-            self.w13 = NativeGate(self.w1.weight, self.w3.weight, int8=form.is_int8)
+            self.w13 = NativeGate(
+                self.w1.weight, self.w3.weight, int8=form is LinearForm.NATIVE_INT8
+            )
         else:
             self.w13 = make_linear(torch.cat([self.w1.weight, self.w3.weight]), None, form)
         self.w1 = self.w3 = None

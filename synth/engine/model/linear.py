@@ -32,10 +32,13 @@ from synth.engine.native.library import (
 
 Linear = Callable[[Tensor], Tensor]
 _ENDS = (-1.0, 1.0)
-_TINY = 1e-30  # the range of a vector, or of an output, of zeros
+SMALLEST_RANGE = 1e-30  # the range of a vector, or of an output, of zeros
 _GROUPS = {FLOAT32: 1, BFLOAT16: 2, INT8: 4}  # numbers of one output that lie side by side
 _STEP = 4  # columns are filled up to a multiple of it
 _ROWS_AT_ONCE = 1024  # of a matrix while it is rounded
+_LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}  # numbers of 8 bits
+# Inputs of up to so many rows keep their numbers; those of more are rounded to fp8 with the matrix.
+KEPT_ROWS = 16
 
 
 class LinearForm(enum.StrEnum):
@@ -45,12 +48,17 @@ class LinearForm(enum.StrEnum):
     PACKED = "packed"  # oneDNN's own layout, in the weight's dtype
     INT8 = "int8"  # 8 bits, with one scale per output row and one per input vector
     INT8_ROWS = "int8-rows"  # 8 bits and one scale per output row; inputs keep their numbers
+    FP8_ROWS = "fp8-rows"  # floats of 8 bits and one scale per output row; many inputs also
     NATIVE = "native"  # our own layout, in the weight's dtype, for compiled frames
     NATIVE_INT8 = "native-int8"  # the same in 8 bits
 
     @property
-    def is_int8(self) -> bool:
-        return self in (LinearForm.INT8, LinearForm.INT8_ROWS, LinearForm.NATIVE_INT8)
+    def eight_bits(self) -> str | None:
+        """Return the setting that asks for numbers of 8 bits as these, None for wider ones."""
+        if self is LinearForm.FP8_ROWS:
+            return "fp8"
+        is_int8 = self in (LinearForm.INT8, LinearForm.INT8_ROWS, LinearForm.NATIVE_INT8)
+        return "int8" if is_int8 else None
 
     @property
     def is_native(self) -> bool:
@@ -60,13 +68,14 @@ class LinearForm(enum.StrEnum):
 def make_linear(weight: Tensor, bias: Tensor | None, form: LinearForm) -> Linear:
     """Return the product with a weight [out, in] (and bias [out]) in a form."""
     if form.is_native:
-        return NativeLinear(weight, bias, int8=form.is_int8)
+        return NativeLinear(weight, bias, int8=form is LinearForm.NATIVE_INT8)
     if form is LinearForm.PACKED:
         return PackedLinear(weight, bias)
     if form is LinearForm.INT8:
         return Int8Linear(weight, bias)
-    if form is LinearForm.INT8_ROWS:
-        return ScaledLinear(weight, bias)
+    if form in (LinearForm.INT8_ROWS, LinearForm.FP8_ROWS):
+        is_fp8 = form is LinearForm.FP8_ROWS
+        return ScaledLinear(weight, bias, torch.float8_e4m3fn if is_fp8 else torch.int8)
     return PlainLinear(weight, bias)
 
 
@@ -82,25 +91,31 @@ class PlainLinear:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScaledRows:
-    """Hold a matrix in 8 bits: `numbers` int8 [out, in] and what each row is multiplied by.
+    """Hold a matrix in 8 bits: `numbers` [out, in] and what each row is multiplied by.
 
-    `scale` is float32 [out]; the largest number of each row is 127 or -127.
+    `numbers` are int8, the largest of each row 127 or -127, or float8_e4m3fn, the largest 448 or
+    -448; `scale` is float32 [out].
     """
 
     numbers: Tensor
     scale: Tensor
 
     @classmethod
-    def of(cls, weight: Tensor) -> ScaledRows:
+    def of(cls, weight: Tensor, dtype: torch.dtype = torch.int8) -> ScaledRows:
         """Return a matrix [out, in] with each row rounded to 8 bits, some rows at a time."""
         scale = weight.new_empty(weight.shape[0], dtype=torch.float32)
-        numbers = weight.new_empty(weight.shape, dtype=torch.int8)
+        numbers = weight.new_empty(weight.shape, dtype=dtype)
         for start in range(0, weight.shape[0], _ROWS_AT_ONCE):
             part = slice(start, start + _ROWS_AT_ONCE)
             wide = weight[part].float()
-            scale[part] = wide.abs().amax(1).clamp_(min=_TINY) / 127
-            numbers[part] = wide.div_(scale[part].unsqueeze(1)).round_()
+            scale[part] = wide.abs().amax(1).clamp_(min=SMALLEST_RANGE) / _LARGEST[dtype]
+            wide = wide / scale[part].unsqueeze(1)  # a float32 matrix itself stays as it is
+            numbers[part] = wide if dtype.is_floating_point else wide.round_()
         return cls(numbers, scale)
+
+    @property
+    def is_fp8(self) -> bool:
+        return self.numbers.dtype is torch.float8_e4m3fn
 
     @property
     def shape(self) -> torch.Size:
@@ -111,13 +126,17 @@ class ScaledRows:
 
 
 class ScaledLinear:
-    """Multiply with a matrix in 8 bits whose rows have a scale; inputs keep their numbers.
+    """Multiply with a matrix in 8 bits whose rows have a scale.
 
-    Sums are float32, are scaled, and with the bias are rounded to the input's dtype once.
+    Inputs keep their numbers, but in fp8 those of more than KEPT_ROWS rows, each of which gets a
+    scale as the matrix's rows have. Sums are float32, are scaled, and with the bias are rounded to
+    the input's dtype once.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self.weight = ScaledRows.of(weight.detach())
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype = torch.int8
+    ) -> None:
+        self.weight = ScaledRows.of(weight.detach(), dtype)
         self.bias = None if bias is None else bias.detach()
         self.multiply: Callable[[Tensor, ScaledRows, Tensor | None], Tensor] = multiply_scaled
 
@@ -126,10 +145,25 @@ class ScaledLinear:
         return self.multiply(rows, self.weight, self.bias).view(*x.shape[:-1], -1)
 
 
-def multiply_scaled(x: Tensor, weight: ScaledRows, bias: Tensor | None) -> Tensor:
-    """Return x [B, in] @ weight.T, as `ScaledLinear` says, with PyTorch's own products."""
-    total = F.linear(x.float(), weight.numbers.float()).mul_(weight.scale)
+def multiply_scaled(
+    x: Tensor, weight: ScaledRows, bias: Tensor | None, wide: Tensor | None = None
+) -> Tensor:
+    """Return x [B, in] @ weight.T, as `ScaledLinear` says, with PyTorch's own products.
+
+    `wide` are the matrix's numbers in float32 where somebody keeps them.
+    """
+    rounded = ScaledRows.of(x, weight.numbers.dtype) if rounds_inputs(weight, len(x)) else None
+    inputs = x if rounded is None else rounded.numbers
+    numbers = weight.numbers.float() if wide is None else wide
+    total = F.linear(inputs.float(), numbers).mul_(weight.scale)
+    if rounded is not None:
+        total.mul_(rounded.scale.unsqueeze(1))
     return (total if bias is None else total.add_(bias.float())).to(x.dtype)
+
+
+def rounds_inputs(weight: ScaledRows, rows: int) -> bool:
+    """Return whether so many rows of inputs are rounded to 8 bits as the matrix is."""
+    return weight.is_fp8 and rows > KEPT_ROWS
 
 
 class PackedLinear:
@@ -158,7 +192,7 @@ class Int8Linear:
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         """Quantise and pack; raise InvalidSpecError where PyTorch has no kernels for it."""
         wide = F.pad(weight.detach().float(), (0, len(_ENDS)))
-        scale = wide.abs().amax(1).clamp_(min=_TINY) / 127
+        scale = wide.abs().amax(1).clamp_(min=SMALLEST_RANGE) / 127
         self._packed = _pack_int8(wide, scale)
         self._bias = None if bias is None else bias.detach().float()
         self._ends = torch.tensor(_ENDS)
@@ -166,7 +200,8 @@ class Int8Linear:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map float32 [..., in] to float32 [..., out]."""
-        largest = torch.linalg.vector_norm(x, ord=math.inf, dim=-1, keepdim=True).clamp_(min=_TINY)
+        largest = torch.linalg.vector_norm(x, ord=math.inf, dim=-1, keepdim=True)
+        largest.clamp_(min=SMALLEST_RANGE)
         scaled = torch.cat([x / largest, self._ends.expand(*x.shape[:-1], -1)], dim=-1)
         out: Tensor = torch.ops.quantized.linear_dynamic(scaled, self._packed, True)
         out = out.mul_(largest)
@@ -213,7 +248,7 @@ class NativeLinear:
         self.scale = self.sums = None
         if int8:
             wide = weight.float()
-            scale = wide.abs().amax(1).clamp_(min=_TINY) / 127
+            scale = wide.abs().amax(1).clamp_(min=SMALLEST_RANGE) / 127
             weight = (wide / scale.unsqueeze(1)).round_().to(torch.int8)
             self.scale = _pad_rows(scale).contiguous()
             self.sums = _pad_rows(weight.sum(1, dtype=torch.int32)).contiguous()

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from synth.engine.device import is_out_of_memory, new_event
 from synth.engine.errors import EngineError
+from synth.engine.model.decode import StepRunner
 from synth.engine.model.decode_state import RUNNING, DecodeState
 from synth.engine.model.dual_ar import DualAR
-from synth.engine.model.graphs import StepRunner
 from synth.engine.model.prefill import PrefixCache, SlotStart, start_slots
 from synth.engine.slots.requests import SlotRequest
 

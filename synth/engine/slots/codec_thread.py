@@ -352,11 +352,13 @@ class CodecThread:
     def _serve_streams(self) -> None:
         while True:
             with self._changed:
-                chunks = [one for one in self._chunks if not one.request.future.done()]
-                first = list({id(chunk.request): chunk for chunk in reversed(chunks)}.values())
+                # Those of a stream that was cancelled go, or the thread would never wait again.
+                self._chunks = [one for one in self._chunks if not one.request.future.done()]
+                oldest = {id(chunk.request): chunk for chunk in reversed(self._chunks)}
+                first = list(oldest.values())
                 if not first or self._closed:
                     return
-                self._chunks = [chunk for chunk in chunks if chunk not in first]
+                self._chunks = [chunk for chunk in self._chunks if chunk not in first]
             try:
                 self._passes.decode_chunks(first)
             except Exception as error:  # these streams' own, whatever it is

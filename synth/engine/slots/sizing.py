@@ -51,7 +51,7 @@ MOST_CPU_FRAMES = 192
 CODEC_SHARE = 0.25  # of what weights and reserve leave
 PREFIX_SHARE = 0.10  # of the same; the codec's is of what is left after this
 # Of a number in 8 bits, measured: scale and sum of its row, and on a CPU the layout's padding.
-INT8_BYTES = {"cpu": 1.3, "cuda": 1.005}
+EIGHT_BIT_BYTES = {"cpu": 1.3, "cuda": 1.005}
 _SMALLER = ("int8-slow", "int8")  # formats that are advised, the more exact one first
 
 _Find = Callable[..., tuple[MemoryPlan | None, int]]  # `_find_plan`, of one device
@@ -95,7 +95,7 @@ def engine_demand(
     if has_graphs:
         graphs = graph_bytes(codec, _codec_dtypes(config, device)[1], demand.codec_frame_work)
         demand = replace(demand, codec_graphs=graphs)
-    if numbers.form.is_int8:
+    if numbers.form.eight_bits:
         return demand
     smaller = {
         name: replace(
@@ -118,15 +118,15 @@ def _demand_in(
 ) -> Demand:
     """Return what a model takes in these numbers, without what is recorded of the codec."""
     encoder, decoder = _codec_dtypes(config, device)
-    eight, floats = INT8_BYTES[device.type], numbers.dtype.itemsize
+    eight, floats = EIGHT_BIT_BYTES[device.type], numbers.dtype.itemsize
     fast = numbers.form if numbers.fast_form is None else numbers.fast_form
     formats = NumberFormats(
         model=numbers.dtype,
         cache=cache_dtype(device, numbers.dtype),
         encoder=encoder,
         decoder=decoder,
-        matrix_bytes=eight if numbers.form.is_int8 else floats,
-        fast_matrix_bytes=eight if fast.is_int8 else floats,
+        matrix_bytes=eight if numbers.form.eight_bits else floats,
+        fast_matrix_bytes=eight if fast.eight_bits else floats,
         has_own_waves=_has_own_waves(config, device),
     )
     positions = slot_positions(config.max_positions, device)

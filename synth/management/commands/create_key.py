@@ -39,7 +39,7 @@ class Command(BaseCommand):
         """Make the key and print it on standard output, alone or as JSON."""
         from django.contrib.auth import get_user_model
 
-        from synth.accounts.keys import ScopeError, create_key
+        from synth.accounts.access import ScopeError, create_key
 
         users = get_user_model().objects
         user = users.filter(username=options["user"], is_active=True).first()

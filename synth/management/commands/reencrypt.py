@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ttsweb.commands.base import BaseCommand, CommandError
-from ttsweb.counted import counted
-from ttsweb.refusals import RefusedError
+from ttsweb.refusals import RefusedError, counted
 
 
 class Command(BaseCommand):
@@ -25,7 +24,7 @@ class Command(BaseCommand):
         from django.db import transaction
 
         from synth.accounts.sign_in import reencrypt_factors
-        from synth.webhooks.endpoints import reencrypt_secrets
+        from synth.webhooks import reencrypt_secrets
 
         try:
             with transaction.atomic():

@@ -12,14 +12,14 @@ import torch
 
 from lab.bench import ar, codec, fast, prefill, segments, stream
 from lab.bench.baseline import BaselineLoop
-from lab.bench.presets import preset_dual_ar
+from lab.bench.models.presets import preset_dual_ar
+from lab.bench.models.shapes import preset
 from lab.bench.report import BenchFailedError
-from lab.bench.shapes import preset
 from lab.bench.stepping import DecodeBatch
 from synth.contract import FinishReason, RenderSpec, Sampling, SegmentAudio, Timings
 from synth.engine import Engine
 from synth.engine.errors import InvalidSpecError, PromptTooLongError
-from synth.engine.model import graphs as graph_capture
+from synth.engine.model import decode as graph_capture
 from tests import services
 from tests.lab.bench.bench_options import run
 from tests.synth.engine.model.stand_in_graphs import StandInGraphs

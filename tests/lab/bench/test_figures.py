@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from lab.bench.machine import Series, copy_bandwidth, make_row, matmul_rate, run_facts, run_windows
+from lab.bench.models.shapes import preset
 from lab.bench.report import Plot, Report, check_plot, draw_plot
 from lab.bench.roofline import (
     floor_seconds,
@@ -18,7 +19,6 @@ from lab.bench.roofline import (
     position_bytes,
     prefill_flops,
 )
-from lab.bench.shapes import preset
 from synth.engine.errors import InvalidSpecError
 
 CPU = torch.device("cpu")

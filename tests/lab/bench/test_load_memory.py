@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from lab.bench.load_memory import LoadMemory, main, measure_load
-from lab.bench.presets import write_preset_checkpoint
+from lab.bench.models.presets import write_preset_checkpoint
 from synth.engine import EngineConfig
 from synth.engine.errors import EngineError
 from synth.engine.loading.weights import _memory_name

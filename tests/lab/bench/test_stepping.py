@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from lab.bench.baseline import BaselineLoop, sample
-from lab.bench.preset_weights import lm_weights, special_ids
-from lab.bench.presets import preset, preset_dual_ar
+from lab.bench.models.preset_weights import lm_weights, special_ids
+from lab.bench.models.presets import preset, preset_dual_ar
 from lab.bench.report import BenchFailedError
 from lab.bench.stepping import (
     DecodeBatch,

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from lab.bench.presets import preset_dual_ar, preset_models
-from lab.bench.shapes import preset
+from lab.bench.models.presets import preset_dual_ar, preset_models
+from lab.bench.models.shapes import preset
 from lab.bench.stepping import has_kernels, without_kernels
 from lab.gpu_check.agreement import Forced, forced_steps
 from lab.gpu_check.codec_parity import LEAST_DB, check_codec, compare_streams
@@ -23,9 +23,8 @@ from lab.gpu_check.kernels import check_kernels, compare, poisoned_memory
 from lab.gpu_check.steps import Context, NotMeasuredError
 from synth.engine.codec.halves import CodecDecoder
 from synth.engine.codec.streams import Work
-from synth.engine.model.decode import StepOutput
+from synth.engine.model.decode import Captured, StepOutput
 from synth.engine.model.dual_ar import DualAR
-from synth.engine.model.graphs import Captured
 from tests.synth.engine.model.stand_in_graphs import StandInGraphs
 
 CHUNKS, REPLAYED = range(2)

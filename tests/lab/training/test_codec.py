@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 
-from lab.training.codebooks import decode_latents, encode_clip, fit_books
+from lab.training.codebooks import add_books, decode_latents, encode_clip, fit_books
 from lab.training.codec_network import (
     TaughtDecoder,
     TrainedSnake,
@@ -18,20 +20,34 @@ from lab.training.codec_network import (
     codec_config,
     set_books,
 )
-from lab.training.export import export_checkpoint, unfolded
+from lab.training.export import export_checkpoint, export_run, unfolded
 from lab.training.latents import fit_latent_space
-from lab.training.lm_network import LMSizes, build_lm
-from lab.training.run_folder import RunFolderError
+from lab.training.lm_network import (
+    LM_FILE,
+    LMSizes,
+    build_lm,
+    hidden_states,
+    residual_logits,
+)
+from lab.training.plans import Plan
+from lab.training.run_folder import RunFolder, RunFolderError
 from lab.training.sound.clips import aligned_clip
 from lab.training.sound.pitch import HIGHEST
+from lab.training.sound.spectral_loss import SpectralLoss
 from lab.training.speakers import trained_speaker
 from lab.training.stages.decoder import DecoderRecipe, DecoderStage
 from lab.training.stages.encoder import EncoderRecipe, EncoderStage
-from lab.training.stages.head import HeadRecipe, HeadStage
+from lab.training.stages.head import HeadRecipe, HeadStage, TuneStage
 from lab.training.stages.phases import PhaseRecipe, PhaseStage
-from lab.training.stages.quantizer import Quantizer
+from lab.training.stages.quantizer import Quantizer, save_quantizer
 from lab.training.stages.windows import CONTEXT, WindowSource, spoil_sound
-from lab.training.starting import codec_weights, lm_weights, read_quantizer, take_over, write_space
+from lab.training.starting import (
+    codec_weights,
+    read_quantizer,
+    take_over,
+    take_over_lm,
+    write_space,
+)
 from synth.contract import Reference, RenderSpec, Sampling
 from synth.engine import Engine, EngineConfig
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
@@ -79,7 +95,7 @@ def quantizer() -> Quantizer:
     return Quantizer(space, books)
 
 
-Trained = EncoderStage | DecoderStage | HeadStage | PhaseStage
+Trained = EncoderStage | DecoderStage | HeadStage | PhaseStage  # TuneStage is a HeadStage
 
 
 def descend(stage: Trained, name: str, steps: int) -> tuple[float, float]:
@@ -161,6 +177,29 @@ def test_the_decoder_comes_nearer_to_the_head(quantizer: Quantizer) -> None:
         torch.equal(weight, taught.state_dict()[name])
         for name, weight in stage.network.state_dict().items()
     )
+
+
+def test_all_layers_of_a_decoder_are_tuned_and_its_codebooks_stay(quantizer: Quantizer) -> None:
+    recipe = HeadRecipe(batch=2, frames=3, reading_weight=0.0)
+    stage = TuneStage(SPEECH, quantizer, CONFIG, recipe, CPU)
+    before, after = descend(stage, "loss", steps=25)
+    assert after < 0.9 * before
+    untrained = {
+        name
+        for name, weight in stage.network.decoder.named_parameters()
+        if not weight.requires_grad
+    }
+    assert untrained and all(".quantizers." in name for name in untrained)
+
+
+def test_a_sound_s_level_is_compared_over_a_frame_s_time() -> None:
+    loss, rng = SpectralLoss(), torch.Generator().manual_seed(0)
+    noise, other = (0.1 * torch.randn(2, 6400, generator=rng) for _ in range(2))
+    silence = torch.zeros_like(noise)
+    same = loss(other, silence, noise)  # another noise of the same strength
+    quieter = loss(0.7 * other, silence, noise)  # by 3 dB
+    assert float(same["level"]) < 0.17
+    assert float(quieter["level"]) > float(same["level"]) + 0.1
 
 
 def test_a_window_sounds_as_its_codes_say(quantizer: Quantizer) -> None:
@@ -268,12 +307,79 @@ def test_a_checkpoint_can_be_trained_further(checkpoint: Path, quantizer: Quanti
     encoder, lm = build_encoder(CONFIG), build_lm(SIZES)
     weights = codec_weights(checkpoint, CodecEncoder)
     take_over(encoder, weights, checkpoint)
-    take_over(lm, lm_weights(checkpoint, lm), checkpoint)
+    take_over_lm(lm, checkpoint)
     assert all(torch.equal(weight, weights[name]) for name, weight in encoder.named_parameters())
 
     other = build_lm(LMSizes(codes=BOOK_SIZE, num_codebooks=4, dim=48, layers=2, head_dim=16))
     with pytest.raises(RunFolderError, match="has other sizes than this plan"):
-        take_over(other, lm_weights(checkpoint, other), checkpoint)
+        take_over_lm(other, checkpoint)
+
+
+def test_a_language_model_goes_on_with_more_layers_and_books(checkpoint: Path) -> None:
+    first = build_lm(SIZES)
+    take_over_lm(first, checkpoint)
+    grown = build_lm(replace(SIZES, num_codebooks=6, layers=4, fast_layers=6))
+    take_over_lm(grown, checkpoint)
+
+    codes = torch.randint(1, BOOK_SIZE, (1, 9, 7), generator=torch.Generator().manual_seed(0))
+    codes[..., 0] = torch.arange(9)  # texts, which no book is added to
+    with torch.inference_mode():
+        before, maps = hidden_states(first, codes[..., :5])
+        after, grown_maps = hidden_states(grown, codes)
+        known = residual_logits(first, before[0], codes[0, :, 1:5])
+        more = residual_logits(grown, after[0], codes[0, :, 1:7])
+    assert torch.allclose(after, before, atol=1e-5)
+    # The layers in the middle, which look at letters, are the same.
+    assert torch.allclose(grown_maps[0], maps[0], atol=1e-5)
+    assert torch.allclose(more[:, :3], known, atol=1e-4)
+    with pytest.raises(RunFolderError, match="has 4 layers, this plan 2"):
+        take_over_lm(build_lm(replace(SIZES, fast_layers=2)), checkpoint)
+
+
+def test_export_takes_what_was_not_trained_from_the_checkpoint(
+    checkpoint: Path, quantizer: Quantizer, tmp_path: Path
+) -> None:
+    run = RunFolder(tmp_path / "run")
+    save_quantizer(run, read_quantizer(checkpoint))
+    plan = Plan("tiny", shards=0, utterances=0, sizes=SIZES, decoder_dim=32, codec_layers=1)
+    lm = {f"lm.{name}": weight for name, weight in build_lm(SIZES).state_dict().items()}
+    run.save("lm-state", {"network": lm, "step": 7})
+    lines: list[str] = []
+
+    export_run(run, plan, tmp_path, start_from=checkpoint, report=lines.append)
+
+    for half in (CodecEncoder, CodecDecoder):
+        before, after = codec_weights(checkpoint, half), codec_weights(tmp_path, half)
+        assert set(before) == set(after)
+        assert all(torch.allclose(after[name], before[name], atol=5e-3) for name in before)
+    with safe_open(str(tmp_path / LM_FILE), "pt") as stored:
+        written = stored.get_tensor("audio_decoder.output.weight")
+    assert torch.equal(written, lm["lm.fast.output.weight"].to(torch.bfloat16))
+    assert lines[:3] == [
+        f"export: encoder of {checkpoint}",
+        f"export: decoder of {checkpoint}",
+        "export: lm of this run, 7 steps",
+    ]
+
+    taught = TaughtDecoder(plan.codec, quantizer.books).state_dict()
+    for stage, step in (("decoder", 5), ("tune", 3)):  # the newest of the two counts
+        run.save(f"{stage}-state", {"network": taught, "step": step})
+        export_run(run, plan, tmp_path, start_from=checkpoint, report=lines.append)
+        assert f"export: decoder of this run, {step} steps" in lines
+
+    with pytest.raises(RunFolderError, match=r"encoder-state\.pt is missing"):
+        export_run(run, plan, tmp_path, start_from=None, report=lines.append)
+
+
+def test_books_are_added_to_those_of_a_checkpoint(checkpoint: Path) -> None:
+    space, books = read_quantizer(checkpoint)
+    clips = [aligned_clip(said, trained_speaker(said.teacher, 3)) for said in SPEECH]
+    lines: list[str] = []
+    more = add_books(space, clips, books, num_books=5, report=lines.append)
+    assert [one is other for one, other in zip(more, books, strict=False)] == [True] * 4
+    assert len(more) == 5
+    left = [float(line.split()[4]) for line in lines]  # "quantizer: book 3 leaves 0.4 of ..."
+    assert left[1] < left[0]
 
 
 def test_a_checkpoint_without_its_latents_says_so(tmp_path: Path) -> None:

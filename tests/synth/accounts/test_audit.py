@@ -15,8 +15,8 @@ from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from synth.accounts import sign_in
-from synth.accounts.keys import create_key
-from synth.models import AuditEntry
+from synth.accounts.access import create_key
+from synth.models import AuditEntry, SignInTry
 from tests.answers import refusal_of
 from tests.api.routes import client_with
 from tests.factories import make_user, make_voice
@@ -82,13 +82,76 @@ def test_strangers_leave_nothing_but_their_tries_to_sign_in(client: Client) -> N
     client.delete(reverse("job", args=[uuid.uuid4()]), headers=key)
     assert AuditEntry.objects.count() == 0
 
-    for _ in range(8):
+    try_to_sign_in(client, "boss", times=8)
+
+    assert {one.route for one in AuditEntry.objects.all()} == {"sign-in"}
+
+
+def try_to_sign_in(client: Client, name: str, *, address: str = "10.1.2.3", times: int = 1) -> None:
+    for _ in range(times):
+        form = {"username": name, "password": SECRET}
+        client.post("/admin/login/", form, HTTP_HOST="localhost", REMOTE_ADDR=address)
+
+
+def test_tries_to_sign_in_name_the_account_and_say_which_were_refused_by_lock_out(
+    client: Client,
+) -> None:
+    boss = make_user("boss", is_superuser=True, is_staff=True)
+    boss.set_password(SECRET)
+    boss.save()
+
+    for _ in range(7):
         form = {"username": "boss", "password": "wrong"}
-        client.post("/admin/login/", form, HTTP_HOST="localhost")
+        client.post("/admin/login/", form, HTTP_HOST="localhost", REMOTE_ADDR="10.1.2.3")
+    try_to_sign_in(client, "boss", address="10.9.9.9")
+
+    *failed, done = AuditEntry.objects.order_by("pk")
+    assert {(one.username, one.user_id, one.address) for one in failed} == {
+        ("boss", None, "10.1.2.3")
+    }
+    assert [one.status for one in failed] == [200] * 5 + [429] * 2
+    assert (done.username, done.user_id, done.status) == ("boss", boss.pk, 302)
+    page = client.get(reverse("admin:synth_auditentry_changelist"), HTTP_HOST="localhost")
+    for words in ("200 refused", "429 locked out", "302 password right"):
+        assert words in page.content.decode()
+
+
+def test_what_is_no_accounts_name_is_not_written_down(client: Client) -> None:
+    make_user("boss")
+    for typed in ("my own p4ssword", "Boss", "boss@example.org"):
+        try_to_sign_in(client, typed)
 
     tries = AuditEntry.objects.all()
-    assert {(one.route, one.username, one.status) for one in tries} == {("sign-in", "", 200)}
-    assert len(tries) == 5  # the others were not looked at
+    assert {(one.username, one.user_id) for one in tries} == {("(unknown name)", None)}
+    assert len(tries) == 3
+    assert "p4ssword" not in json.dumps(list(tries.values()), default=str)
+
+
+def test_refused_tries_of_one_network_do_not_fill_the_log_nor_prolong_the_lock_out(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sign_in, "REFUSED_KEPT", 3)
+    make_user("boss")
+    for host in range(12):
+        try_to_sign_in(client, "boss", address=f"2001:db8::{host}")
+
+    statuses = [one.status for one in AuditEntry.objects.order_by("pk")]
+    assert statuses == [200] * sign_in.TRIES_OF_NAME + [429] * 3
+    for number in range(sign_in.TRIES_OF_ADDRESS - sign_in.TRIES_OF_NAME):  # none was counted
+        try_to_sign_in(client, f"name-{number}", address="2001:db8::1")
+    assert AuditEntry.objects.latest("pk").status == 200
+    over = leases.database_now() - sign_in.TRIES_WITHIN
+    SignInTry.objects.update(tried_at=over)
+    try_to_sign_in(client, "boss", address="2001:db8::1")
+    assert AuditEntry.objects.latest("pk").status == 200
+
+
+def test_who_is_signed_in_tries_no_other_password(client: Client) -> None:
+    client.force_login(make_user("ann", is_staff=True))
+
+    try_to_sign_in(client, "boss", times=7)
+
+    assert AuditEntry.objects.count() == SignInTry.objects.count() == 0
 
 
 def test_acts_in_the_admin_are_written_down_with_the_rows_they_are_for(client: Client) -> None:
@@ -141,7 +204,7 @@ def test_log_is_shown_to_who_sees_the_installation(keyed: tuple[Any, Any, APICli
         assert [one["username"] for one in admin.get(path, query).json()["results"]] == ["ann"]
     for query in ({"username": "bob"}, {"method": "DELETE"}, {"key": str(uuid.uuid4())}):
         assert admin.get(path, query).json()["results"] == []
-    assert refusal_of(admin.get(path, {"method": "GET"}))[0] == 400
+    assert refusal_of(admin.get(path, {"method": "HEAD"}))[0] == 400
 
 
 def test_admin_shows_the_log_and_changes_nothing_of_it(client: Client) -> None:

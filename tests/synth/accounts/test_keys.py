@@ -14,7 +14,7 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from synth.accounts.keys import KeyRejectedError, create_key, find_key, revoke_key
+from synth.accounts.access import KeyRejectedError, create_key, find_key, revoke_key
 from synth.models import ApiKey
 from tests.factories import logged_in, make_staff, make_user
 from ttsweb.commands.base import CommandError

@@ -15,9 +15,9 @@ from rest_framework.request import Request
 from rest_framework.test import APIClient
 
 from synth.accounts import limits as key_rate
-from synth.accounts.keys import create_key
+from synth.accounts.access import create_key
 from synth.accounts.limits import KeyLimitError
-from synth.api.accounts.authentication import ApiKeyAuthentication
+from synth.api.authentication import ApiKeyAuthentication
 from synth.models import ApiKey, BookSource, RenderJob
 from tests.answers import refusal_of
 from tests.factories import make_book, make_export, make_job, make_user, make_voice

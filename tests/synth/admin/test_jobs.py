@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -406,3 +407,15 @@ def test_workers_are_shown_and_not_edited(browser: Client) -> None:
     assert "gpu-1" in page and "warm" in page
     assert browser.get(page_of(worker)).status_code == 200
     assert browser.get(reverse("admin:synth_workerstatus_add")).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("done", "words"), [(1, "1 of 2 segments · estimating the time left"),
+                        (2, "2 of 2 segments · making the file")],
+)  # fmt: skip
+def test_job_that_runs_says_what_is_done_now(
+    browser: Client, operator: User, done: int, words: str
+) -> None:
+    job = make_job(owner=operator, segments=2, status="running", started_at=timezone.now())
+    RenderJob.objects.filter(pk=job.pk).update(segments_done=done)
+    assert words in re.sub(r"\s+", " ", read(browser, page_of(job)))

@@ -16,9 +16,10 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from synth.models import RenderJob, Segment
-from synth.review.listing import MOST_AT_ONCE
+from synth.review import MOST_AT_ONCE
 from synth.transitions.jobs import DEADLINE_PASSED
 from tests.factories import logged_in, make_book, make_staff
+from tests.synth.admin.pages import page_of, read
 from tests.synth.review.rows import make_spoken_job
 from voices.models import Voice
 
@@ -52,7 +53,7 @@ def rows_of(browser: Client) -> dict[str, str]:
 
 def counts(row: str) -> tuple[str, ...]:
     """Return what a row says can be heard, and what cannot."""
-    return tuple(re.findall(r'<td data-label="(?:To hear|Without audio)">([\d,]+)</td>', row))
+    return tuple(re.findall(r'<td data-label="(?:With audio|Without audio)">([\d,]+)</td>', row))
 
 
 def button(row: str, action: str) -> dict[str, str]:
@@ -166,6 +167,21 @@ def test_retry_renders_all_of_a_job_without_audio_and_is_offered_where_it_is_tak
     assert job.segments.filter(status=Segment.Status.QUEUED).count() == 30
     assert list(rows_of(browser)) == [str(gone.pk)]
     assert (counts(rows[str(gone.pk)]), button(rows[str(gone.pk)], "retry")) == (("0", "3"), {})
+    for one, is_offered in ((make_overdue_job(operator, 3), True), (gone, False)):
+        page = read(browser, page_of(one))
+        assert (f"/jobs/{one.pk}/segments/" in page, "Render segment 1 again" in page) == (
+            is_offered, is_offered,
+        )  # fmt: skip
+
+
+def test_page_is_called_as_in_the_menu_and_says_how_many_jobs_there_are(
+    browser: Client, operator: User
+) -> None:
+    for _ in range(3):
+        make_overdue_job(operator, 2)
+    page = read(browser, PAGE)
+    assert ">3 jobs</h2>" in page
+    assert not re.search(r">\s*Segments\s*<", page)
 
 
 def test_table_has_ones_own_jobs_and_what_one_may_do(operator: User) -> None:

@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import reverse
 
 from synth.models import WebhookDelivery, WebhookEndpoint, WebhookSecret
-from synth.webhooks.endpoints import MOST_ENDPOINTS, secret_of
+from synth.webhooks import MOST_ENDPOINTS, secret_of
 from tests.factories import logged_in, make_delivery, make_endpoint, make_job, make_staff
 from tests.synth.admin.pages import act, page_of, read
 

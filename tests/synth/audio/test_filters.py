@@ -1,4 +1,4 @@
-"""Loudness, true peaks, limiter, resampling and stretching, at any rate, in blocks of any size."""
+"""Loudness, peaks, limiter, waveform, resampling, stretching: any rate, blocks of any size."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from synth.audio.filters import (
     FLOOR_DBTP,
     PeakLimiter,
     TruePeakMeter,
+    WaveformPeaks,
     frames,
     link,
     measure_loudness,
+    peaks_of,
     push,
     resample,
     stretch,
@@ -225,3 +227,31 @@ def test_last_words_are_not_cut_off() -> None:
     end = tone(seconds=0.05, rate=RATE)[:, 0]
     made = stretched(np.concatenate([np.zeros(RATE, np.float32), end]), 0.25)
     assert np.std(made[-round(0.1 * RATE) :]) == pytest.approx(np.std(end), rel=0.3)
+
+
+@pytest.mark.parametrize("size", [1, 13, 700, 10_000])
+@pytest.mark.parametrize("most", [1, 7, 400])
+def test_parts_are_those_of_the_whole_in_blocks_of_any_size(
+    size: int, most: int, rng: np.random.Generator
+) -> None:
+    samples = rng.uniform(-1, 1, 3_001).astype(np.float32)
+    peaks = WaveformPeaks(len(samples), most=most)
+    for start in range(0, len(samples), size):
+        peaks.push(samples[start : start + size])
+    part_of = np.arange(len(samples)) * most // len(samples)
+    expected = [round(255 * float(np.abs(samples[part_of == part]).max())) for part in range(most)]
+    assert peaks.values() == expected
+
+
+def test_short_signal_has_a_value_for_each_sample() -> None:
+    few = np.array([0.0, -0.5, 1.0, 3.0], dtype=np.float32)
+    assert peaks_of(few, most=10) == [0, 128, 255, 255]
+    assert peaks_of(few[:0], most=10) == []
+
+
+def test_more_than_was_told_is_left_out() -> None:
+    peaks = WaveformPeaks(10, most=5)
+    peaks.push(np.zeros(8, dtype=np.float32))
+    peaks.push(np.array([0, 0, 1, 1], dtype=np.float32))
+    peaks.push(np.ones(3, dtype=np.float32))
+    assert peaks.values() == [0, 0, 0, 0, 0]

@@ -11,10 +11,10 @@ from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
 from synth.api.jobs.event_streams import SEEN_HEADER
-from synth.batches.states import MISSING, STATES
-from synth.jobs.events import ENDED, ENTRY_STATES
+from synth.api.jobs.events import ENDED, ENTRY_STATES
 from synth.models import Batch, BatchEntry, BookSource, RenderJob
 from synth.transitions.batches import cancel_batch, settle_batch
+from synth.transitions.book_batches import MISSING, STATES
 from synth.transitions.jobs import cancel_job, end_job
 from tests.answers import refusal_of
 from tests.factories import make_batch, make_job, make_user

@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
-from synth.accounts.keys import create_key
+from synth.accounts.access import create_key
 from synth.models import Batch, Export, RenderJob, Segment
 from synth.transitions.claims import claim_segments
 from synth.transitions.files import claimable_exports

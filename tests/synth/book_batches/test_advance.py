@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 from django.db.models import F
 from rest_framework.test import APIClient
 
-from synth.accounts.keys import create_key
+from synth.accounts.access import create_key
 from synth.audiobooks.start import start_wanted_books
 from synth.batches.turns import advance_batch, advance_batches, start_sample
 from synth.jobs.removal import delete_job

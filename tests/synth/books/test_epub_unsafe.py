@@ -12,8 +12,8 @@ from functools import partial
 import pytest
 
 from synth.books.book import BookRejectedError
-from synth.books.epub import archive
-from synth.books.epub.archive import LIMITS
+from synth.books.epub import package
+from synth.books.epub.package import LIMITS
 from synth.books.epub.reader import read_epub
 from tests.synth.books.documents import Epub, page, tells, with_file
 from tests.synth.books_text.blocks import refusal_of
@@ -154,7 +154,7 @@ def test_a_document_that_is_too_large_is_left_out_and_told() -> None:
 
 
 def test_all_documents_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "MAX_TOTAL_BYTES", 100_000)
+    monkeypatch.setattr(package, "MAX_TOTAL_BYTES", 100_000)
     pages = {f"{n}.xhtml": page(f"<p>{'word ' * 2000}</p>") for n in range(20)}
     assert refusal_of(read_epub, Epub(pages).bytes()).code == "book_archive_too_large"
 

@@ -42,11 +42,19 @@ MODERN = (
     "A CIP catalogue record for this book is available from the British Library.",
     "Typeset in Garamond by Letters & Co.", "Printed and bound in England by Some Press",
 )  # fmt: skip
+SELF_PUBLISHED = (
+    "The Bell", "Ann Author", "Bell Books", "Roman",
+    "This ebook is licensed for your personal use.",
+    "Cover design: Lena Holt", "Newsletter: bellbooks.example/news", "Twitter: @bellbooks",
+    "This is a work of fiction. Names and places are the author's invention.",
+)  # fmt: skip
 GERMAN = ("DIE GLOCKE", "Roman", "LEIPZIG", "Verlag von S. Hirzel", "1902",
           "Alle Rechte vorbehalten", "Gedruckt bei Breitkopf & Härtel in Leipzig")  # fmt: skip
 
 
-@pytest.mark.parametrize("front", [SCANNED, MODERN, GERMAN], ids=["scanned", "modern", "german"])
+@pytest.mark.parametrize(
+    "front", [SCANNED, MODERN, GERMAN, SELF_PUBLISHED], ids=["scanned", "modern", "german", "own"]
+)
 @pytest.mark.parametrize("heading", ["CHAPTER I", ""], ids=["headings", "none"])
 def test_front_matter_of_a_text_is_not_spoken(front: tuple[str, ...], heading: str) -> None:
     plan = text_plan(
@@ -81,9 +89,23 @@ def test_what_a_story_says_of_books_and_cities_is_spoken() -> None:
 
 def test_place_and_date_above_a_letter_and_a_dedication_are_spoken() -> None:
     letter = text_plan("The Letter", "London, 1895", "My dear friend,", STORY)
-    dedicated = text_plan(*SCANNED, "To my mother", "CHAPTER I", STORY)
     assert "London, 1895" in spoken(letter)
-    assert "To my mother" in spoken(dedicated)
+    for front in (SCANNED, MODERN, SELF_PUBLISHED):
+        assert "To my mother" in spoken(text_plan(*front, "To my mother", "CHAPTER I", STORY))
+        short = text_plan(*front[-3:], "For Anna", "CHAPTER I", STORY, "CHAPTER II", STORY)
+        assert "For Anna" in spoken(short)
+        assert front[-2] not in spoken(short)
+
+
+def test_what_an_archive_says_of_its_own_reading_is_not_spoken() -> None:
+    pages = {
+        "a": page("<p>The text on this page is estimated to be only 12.30% accurate</p>"),
+        "b": page(f"<h1>One</h1><p>{STORY}</p>"),
+    }
+    plan = plan_of(Epub(pages))
+
+    assert [chapter.title for chapter in plan.included] == ["One"]
+    assert SkipReason.BOILERPLATE in plan.skipped()
 
 
 def test_note_of_a_search_engine_is_left_out_to_its_end() -> None:

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from synth.books.book import Book
-from synth.books.cast import Casting
 from synth.books.epub.reader import read_epub
 from synth.books.plan import PlanIncompleteError, plan_book
 from synth.books.plan_text import passages_of, text_of
-from synth.books.rules import AltTexts, Notes, Rules, SkipReason, SpeakerNames, Tables
+from synth.books.rules import AltTexts, Casting, Notes, Rules, SkipReason, SpeakerNames, Tables
 from synth.books.txt.reader import read_txt
 from synth.text.segments import cut_text
 from tests.synth.books.documents import (
@@ -339,7 +338,7 @@ def test_what_an_archive_puts_around_a_book_is_named_in_words() -> None:
         "*** END OF THE PROJECT GUTENBERG EBOOK THE FOX ***\n\nThe licence, and much of it.\n"
     )
     plan = plan_book(read_txt(text.encode(), "fox.txt"))
-    assert list(left_out(plan)) == ["Project Gutenberg: about this e-book"]
+    assert list(left_out(plan)) == ["About this e-book"]
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from synth.books.book import Block, BlockKind, Book, Document, Metadata, TocEntry, count_chars
-from synth.books.cast import Casting
 from synth.books.plan import Plan, PlannedChapter, plan_book
 from synth.books.plan_text import cast_report, passages_of, unknown_characters
-from synth.books.rules import SpeakerNames
+from synth.books.rules import Casting, SpeakerNames
 
 
 def block(text: str, kind: BlockKind = BlockKind.PARAGRAPH, **fields: Any) -> Block:

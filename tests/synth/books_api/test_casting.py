@@ -163,6 +163,7 @@ def test_plan_tells_who_could_speak_and_what_is_expected(api: APIClient, operato
         ({"characters": {f"n{n}": "Bob" for n in range(201)}}, "too_many", "casting.characters"),
         ({"characters": ["BEN"]}, "invalid", "casting.characters"),
         ({"languages": {"francais!": "Bob"}}, "language_invalid", "casting.languages.francais!"),
+        ({"languages": {"": "Bob"}}, "language_invalid", "casting.languages."),
         ({"languages": {"fr": "Bob", "FR": "Cy"}}, "name_twice", "casting.languages.FR"),
         ({"languages": {"fr": "N\0"}}, "null_characters_not_allowed", "casting.languages.fr"),
         ({"languages": {"fr": None}}, "null", "casting.languages.fr"),

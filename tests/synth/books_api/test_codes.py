@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from tests.sources import PROJECT
 
 FOLDERS = (
-    "synth/books", "synth/audiobooks", "synth/batches", "synth/review",
-    "synth/api/books", "synth/api/batches",
+    "synth/books", "synth/audiobooks", "synth/batches", "synth/api/books", "synth/api/batches",
 )  # fmt: skip
 FILES = (
-    "synth/api/review.py",
+    "synth/review.py", "synth/api/review.py",
     "synth/transitions/takes.py", "synth/transitions/book_batches.py",
     "synth/transitions/files.py", "synth/transitions/files.py",
 )  # fmt: skip

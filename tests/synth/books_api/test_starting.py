@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.contrib.auth.models import User
 
-from synth.accounts.keys import create_key
+from synth.accounts.access import create_key
 from synth.accounts.limits import KeyLimitError
 from synth.audiobooks.plans import load_plan
 from synth.audiobooks.start import start_book, start_wanted_books

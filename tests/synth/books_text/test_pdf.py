@@ -66,6 +66,20 @@ def test_a_novel_has_paragraphs_over_pages_contents_and_furniture(outline: bool)
     assert book.metadata.title == "The Old Clock"
 
 
+def test_what_a_browser_prints_around_two_pages_is_set_apart() -> None:
+    around = [Text("11/28/26, 5:50 PM", 40, 820, 8), Text("http://a.example/", 40, 15, 8)]
+    pages = [
+        [*around, Text(f"{number}/2", 540, 15, 8), *page_of_lines([*FIRST, FIRST[0]])]
+        for number in (1, 2)
+    ]
+
+    book = read_pdf(make_pdf(pages), "clock.pdf")
+
+    assert with_role(book, "pagebreak").count("11/28/26, 5:50 PM") == 2
+    assert not any("example" in text for text in texts(book, BlockKind.PARAGRAPH))
+    assert_complete(book)
+
+
 def test_numbered_headings_at_the_top_of_their_pages_are_no_running_heads() -> None:
     pages = [
         [

@@ -6,8 +6,8 @@ import pytest
 from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
-from synth.accounts.keys import create_key
-from synth.api.accounts.authentication import presented_key
+from synth.accounts.access import create_key
+from synth.api.authentication import presented_key
 from tests.factories import make_voice
 
 pytestmark = pytest.mark.django_db(transaction=True)

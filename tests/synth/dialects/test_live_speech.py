@@ -13,7 +13,7 @@ import pytest
 from django.db import OperationalError
 
 from synth.api.jobs.wait import JobWait
-from synth.dialects import speech_events
+from synth.dialects import speech_wait
 from synth.dialects.speech_wait import THEN_HEADER, SpeechWait
 from synth.formats import FORMATS
 from synth.live import watcher
@@ -93,7 +93,7 @@ def play(
 def quick_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watcher, "POLL_SECONDS", 0.02)
     monkeypatch.setattr(watcher, "SOON_SECONDS", 0.001)
-    monkeypatch.setattr(speech_events, "read_usage", lambda _: USAGE)
+    monkeypatch.setattr(speech_wait, "read_usage", lambda _: USAGE)
 
 
 def events_of(client: Client) -> list[dict[str, Any]]:
@@ -163,7 +163,7 @@ def test_usage_that_the_database_does_not_tell_is_an_error_behind_all_audio(
     def fail(_: uuid.UUID) -> dict[str, int]:
         raise OperationalError("away")
 
-    monkeypatch.setattr(speech_events, "read_usage", fail)
+    monkeypatch.setattr(speech_wait, "read_usage", fail)
 
     async def heard(on: Stage) -> None:
         on.rows.write(b"aabb", is_whole=True, status="done")

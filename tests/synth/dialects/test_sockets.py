@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from synth.dialects.sockets import sessions
-from synth.dialects.sockets.sessions import SpeechSockets
+from synth.dialects import socket_sessions
+from synth.dialects.socket_sessions import SpeechSockets
 from synth.live.pipeline import LiveOptions
 from synth.live.streams import LivePlayer
 
@@ -57,7 +57,7 @@ def sockets_of(status: int, *, max_sessions: int = 1) -> SpeechSockets:
 
 
 def test_idle_connection_is_told_so_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(socket_sessions, "IDLE_SECONDS", 0.01)
     client = Client()
 
     asyncio.run(connect(sockets_of(426), client))
@@ -103,7 +103,7 @@ def test_client_that_sends_nothing_readable_is_sent_away() -> None:
 
     asyncio.run(connect(sockets_of(426), client))
 
-    assert client.types() == ["accept", *["send"] * sessions.MAX_BAD_MESSAGES, "close"]
+    assert client.types() == ["accept", *["send"] * socket_sessions.MAX_BAD_MESSAGES, "close"]
     assert client.sent[-1]["code"] == 1008
 
 

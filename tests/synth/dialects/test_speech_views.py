@@ -352,7 +352,7 @@ def test_file_that_is_gone_is_a_410(api: APIClient, operator: User) -> None:
 def test_without_waiting_the_first_answer_is_the_last(
     api: APIClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("synth.dialects.speech_answers.OPENAI_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("synth.dialects.speech_wait.OPENAI_WAIT_SECONDS", 0.0)
 
     answer = post(api)
 

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from lab.golden.models import Loaded
 from synth.contract import Sampling
-from synth.engine.model.decode import StepOutput
+from synth.engine.model.decode import StepOutput, StepRunner
 from synth.engine.model.decode_state import DecodeState
-from synth.engine.model.graphs import StepRunner
 from synth.engine.model.prefill import SlotStart, start_slots
 
 SLOTS = 5

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lab.bench.presets import preset_models
+from lab.bench.models.presets import preset_models
 from synth.contract import RenderSpec, SegmentAudio, Turn
 from synth.engine import Engine
 from synth.engine.loading.loaded_models import LoadedModels

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from synth.jobs.chains import LONGEST, Link, links_of
+from synth.jobs.planning import LONGEST, Link, links_of
 from synth.jobs.submit import segment_seed
 
 TEXTS = [f"Sentence number {number} of this chapter." for number in range(400)]

@@ -19,8 +19,7 @@ from synth.jobs.eta import (
     real_time_factor,
     throughput,
 )
-from synth.jobs.queue_places import QueueState, queue_positions
-from synth.jobs.throughput import WITHIN, Ended, Estimate, Throughput
+from synth.jobs.queue import WITHIN, Ended, Estimate, QueueState, Throughput, queue_positions
 from synth.models import Export, RenderJob, Segment, Take
 from tests.factories import make_export, make_job, make_segment, make_take, make_voice, make_worker
 from voices.models import Voice

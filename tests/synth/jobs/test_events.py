@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
-from synth.api.jobs.event_streams import read_changed
-from synth.jobs.events import (
+from synth.api.jobs.events import (
     MAX_ID_CHARS,
     MAX_IDS_PER_BATCH,
     BadEventIdError,
     JobState,
     Seen,
     news,
+    read_changed,
 )
 from synth.jobs.retry import retry
 from synth.models import RenderJob, Segment

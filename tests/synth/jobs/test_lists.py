@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from synth.jobs.queue_places import before_in_lane, queue_positions
+from synth.jobs.queue import before_in_lane, queue_positions
 from synth.models import RenderJob
 from tests.factories import claim, make_job, make_voice
 from voices.models import Voice

@@ -25,7 +25,7 @@ from tests.factories import (
 )
 from tests.voices.clips import clip_bytes
 from voices.models import CacheEviction, ReferenceClip, StoredClip, VoiceVersion
-from voices.removal import delete_voice
+from voices.objects import delete_voice
 from voices.submit import NewClip, create_voice
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]

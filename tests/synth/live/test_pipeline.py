@@ -20,8 +20,8 @@ from synth.contract import AudioArray
 from synth.formats import BOOK_FORMATS, FORMATS
 from synth.live.pipeline import LiveOptions, Pipeline
 from tests.synth.audio.received import MOST_DELAY, delay_between, receive, speech_like
-from workers.audio.flac import encode_flac
-from workers.audio.joined_takes import JoinedTakes
+from workers.audio.mastering import JoinedTakes
+from workers.rendering.codes import encode_flac
 
 RATE = 44_100
 PAUSES = (400, 0, 250)  # ms behind each segment

@@ -8,9 +8,9 @@ import pytest
 from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
+from synth import review as short_segments
 from synth.audiobooks.start import start_book
 from synth.models import BookSource, RenderJob, Segment, WebhookDelivery
-from synth.review import listing as short_segments
 from synth.transitions.segment_edits import end_as_whole
 from tests.factories import make_endpoint, make_export, make_voice
 from tests.synth.books_api.shelf import speak_all, store_book

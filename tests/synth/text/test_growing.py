@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from synth.text.growing import MOST_UNFINISHED_CHARS, GrowingText
+from synth.text.segments import MOST_UNFINISHED_CHARS, GrowingText
 
 
 def passages(pieces: list[str], language: str = "en") -> Iterator[tuple[str, int]]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from synth.text.replacing import Change, Layer, fold
+from synth.text.respeaking import Change, Layer, fold
 from synth.text.rules import Budget, Rule, RuleError, TooSlowError, check_rule
 
 # ruff: noqa: RUF001  # look-alikes of ASCII are what this is about

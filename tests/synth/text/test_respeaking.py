@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from synth.text.normalise import TextRejectedError
-from synth.text.replacing import Layer
-from synth.text.respeaking import Speech, SpokenPiece, respeak
+from synth.text.respeaking import Layer, Speech, SpokenPiece, respeak
 from synth.text.rules import Budget, Rule, TooSlowError
 from synth.text.segments import Piece, cut_text
 

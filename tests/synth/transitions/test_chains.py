@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from synth.jobs.chains import LONGEST, links_of
+from synth.jobs.planning import LONGEST, links_of
 from synth.models import Export, RenderJob, Segment, Take
 from synth.transitions.claims import SegmentClaim
 from synth.transitions.jobs import JobStatus, complete_jobs

@@ -12,12 +12,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from synth.accounts.keys import create_key
+from synth.accounts.access import create_key
 from synth.jobs.planning import Order
+from synth.jobs.queue import lane_of
 from synth.jobs.retry import retry
 from synth.jobs.submit import Sender, submit_job
 from synth.models import ApiKey, LaneTurn, RenderJob, Segment
-from synth.models.keys import lane_of
 from synth.transitions import claims as fair_order
 from synth.transitions.claims import SegmentClaim
 from synth.transitions.jobs import cancel_job

@@ -24,7 +24,7 @@ from tests.factories import (
 from ttsweb.refusals import SubmitRejectedError
 from voices.access import note_use, speaking_version
 from voices.models import Voice, VoiceVersion
-from voices.removal import delete_voice
+from voices.objects import delete_voice
 from voices.submit import update_voice
 
 pytestmark = pytest.mark.django_db

@@ -14,7 +14,7 @@ from django.db import connection, transaction
 
 from synth.api.batches.entries import entries_of_list
 from synth.api.batches.texts import BatchOptions, submit_batch
-from synth.batches.actions import delete
+from synth.batches.turns import delete
 from synth.jobs.removal import delete_job
 from synth.jobs.submit import Order, Sender, submit_job
 from synth.models import Batch, Export, RenderedDay, RenderJob, Segment
@@ -47,7 +47,7 @@ from ttsweb import leases
 from ttsweb.leases import Claim
 from ttsweb.refusals import SubmitRejectedError
 from voices.models import StoredClip, Voice, VoiceVersion
-from voices.removal import delete_voice
+from voices.objects import delete_voice
 from voices.submit import NewClip, VoiceNameTakenError, create_voice
 
 pytestmark = pytest.mark.usefixtures("database")

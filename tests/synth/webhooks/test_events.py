@@ -17,8 +17,7 @@ from synth.jobs.removal import delete_job
 from synth.models import RenderJob, WebhookDelivery
 from synth.transitions.batches import finish_batch
 from synth.transitions.jobs import cancel_job, end_job
-from synth.webhooks.endpoints import forget_webhooks
-from synth.webhooks.events import tell_test
+from synth.webhooks import forget_webhooks, tell_test
 from tests.factories import (
     claim_row,
     hold_row,

@@ -12,7 +12,7 @@ from pytest_django import Settings
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from synth.models import WebhookSecret
-from synth.webhooks.endpoints import (
+from synth.webhooks import (
     check_webhook_url,
     forget_webhooks,
     new_secret,
@@ -106,7 +106,7 @@ def test_url_that_is_refused() -> None:
 def test_name_is_not_looked_up_and_a_private_address_taken_where_that_is_allowed(
     monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
-    monkeypatch.setattr("ttsweb.http.guarded_url._look_up", None)
+    monkeypatch.setattr("ttsweb.http.guarded_fetch._look_up", None)
     check_webhook_url("https://hooks.example/in?a=b")
 
     settings.ALLOW_PRIVATE_URLS = True

@@ -12,7 +12,7 @@ from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from synth.models import WebhookDelivery, WebhookEndpoint
-from synth.webhooks.endpoints import MOST_ENDPOINTS
+from synth.webhooks import MOST_ENDPOINTS
 from tests.factories import make_delivery, make_endpoint, make_job
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]

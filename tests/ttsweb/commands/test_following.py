@@ -25,7 +25,7 @@ from tests.ttsweb.client.faulty_server import (
 from tests.ttsweb.commands.test_remote_command import Terminal
 from ttsweb.client import ClientError, Job
 from ttsweb.commands.remote_command import Followed, follow, outcome, submit, summary
-from ttsweb.commands.terminal import JobBars, Speed
+from ttsweb.commands.terminal import JobBars, Speed, left_of
 
 
 def job_of(number: int, status: str = "running", **fields: Any) -> Job:
@@ -194,12 +194,26 @@ def test_speed_is_counted_from_where_the_watching_began() -> None:
     assert speed.text(job_of(1, audio_seconds=100.5)).endswith("x real time")
 
 
+def test_what_is_left_of_a_job_is_told_in_words() -> None:
+    assert left_of(job_of(1)) == "estimating the time left"
+    assert left_of(job_of(1, eta_seconds=90)) == "about 0:01:30 left"
+    assert left_of(job_of(1, segments_done=3, segments_failed=1)) == "making the file"
+
+
 def test_bars_are_for_terminals_alone() -> None:
     written = io.StringIO()
     with JobBars(written, 2) as bars:
         bars.show("one", job_of(1))
         bars.end("one", "done")
     assert written.getvalue() == ""
+
+
+def test_time_left_is_shown_of_jobs_that_run() -> None:
+    with JobBars(Terminal(), 2) as bars:
+        bars.show("one", job_of(1, eta_seconds=90))
+        bars.show("two", job_of(2, "queued"))
+        shown = [task.fields["left"] for task in bars._progress.tasks]
+    assert shown == ["", "about 0:01:30 left", ""], "all of them have none, nor has one that waits"
 
 
 def test_many_jobs_share_a_bounded_number_of_bars() -> None:

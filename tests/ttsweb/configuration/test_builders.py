@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from django.core.management import call_command
 
 from synth.jobs.options import OPTIONS
 from ttsweb.commands.base import CommandError
-from ttsweb.configuration import builders, tables
+from ttsweb.configuration import builders
 from ttsweb.configuration.builders import (
     broker_settings,
     database_settings,
@@ -23,7 +24,9 @@ from ttsweb.configuration.builders import (
     trusted_origins,
 )
 from ttsweb.configuration.env import PROJECT_DIR, SETTINGS, SettingError, SettingSpec, read_dotenv
-from ttsweb.configuration.tables import (
+from ttsweb.log_format import LineFormatter, log_context
+from workers.management.commands import docs
+from workers.management.commands.docs import (
     MissingBlockError,
     env_example,
     options_table,
@@ -31,7 +34,6 @@ from ttsweb.configuration.tables import (
     settings_table,
     stale_files,
 )
-from ttsweb.log_format import LineFormatter, log_context
 
 PROJECT = Path(__file__).parents[3]
 
@@ -61,6 +63,22 @@ def test_sqlite_writers_take_the_lock_at_once_and_sync_fully(tmp_path: Path) -> 
     assert options["transaction_mode"] == "IMMEDIATE"
     assert "journal_mode=WAL" in options["init_command"]
     assert "synchronous=FULL" in options["init_command"]
+
+
+@pytest.mark.parametrize("url", [None, "sqlite:///{}/of/it/own.sqlite3"])
+def test_the_folder_of_sqlite_is_made_for_its_user_alone_or_the_error_names_the_remedy(
+    url: str | None, tmp_path: Path
+) -> None:
+    url = url and url.format(tmp_path)
+    parsed = database_settings(url, data_dir=tmp_path / "new" / "data")
+    folder = Path(parsed["NAME"]).parent
+    with sqlite3.connect(parsed["NAME"]) as base:
+        base.execute("CREATE TABLE t (a)")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+    (tmp_path / "file").touch()
+    with pytest.raises(SettingError, match="set TTS_DATA_DIR to a folder that can be written"):
+        database_settings(None, data_dir=tmp_path / "file")
 
 
 def test_a_postgresql_address_is_taken_apart(tmp_path: Path) -> None:
@@ -181,7 +199,7 @@ def test_document_without_one_place_for_the_table_is_refused(text: str) -> None:
 def test_check_command_fails_until_the_files_are_written(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tables, "PROJECT_DIR", project)
+    monkeypatch.setattr(docs, "PROJECT_DIR", project)
     with pytest.raises(CommandError, match=r"docs/configuration\.md and docs/api\.md and"):
         call_command("docs", "--check")
     call_command("docs", "--write")

@@ -18,8 +18,7 @@ from rest_framework.views import APIView
 
 from synth.api.jobs.requests import JobCreateSerializer
 from synth.formats import FORMATS
-from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
-from ttsweb.http.parsers import BoundedJSONParser
+from ttsweb.http.api import ApiProblem, BoundedJSONParser, StrictSerializer, check_query
 
 factory = APIRequestFactory()
 

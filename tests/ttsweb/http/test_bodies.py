@@ -14,9 +14,9 @@ from django.http import HttpRequest
 from django.http.multipartparser import MultiPartParser
 from pytest_django import Settings
 
+from ttsweb.http.api import BoundedJSONParser
 from ttsweb.http.asgi_ask import Message
 from ttsweb.http.body_limit import BodyLimit, UploadTooLargeError
-from ttsweb.http.parsers import BoundedJSONParser
 
 MEBIBYTE = 1024 * 1024
 

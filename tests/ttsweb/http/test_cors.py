@@ -13,7 +13,7 @@ from pytest_django import Settings
 from ttsweb.configuration.builders import cors_origins
 from ttsweb.configuration.env import SettingError
 from ttsweb.configuration.library import CORS_PATHS
-from ttsweb.http.cors import CorsHeaders
+from ttsweb.http.headers import CorsHeaders
 from ttsweb.http.problems import send_problem
 
 ORIGIN = "https://chat.example.org"

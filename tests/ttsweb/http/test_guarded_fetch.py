@@ -17,9 +17,8 @@ import httpx
 import pytest
 
 from tests.ttsweb.http.listeners import Listener, listening
-from ttsweb.http import guarded_fetch, guarded_url
-from ttsweb.http.guarded_fetch import Fetched, FetchError, fetch, post
-from ttsweb.http.guarded_url import check_url, is_public
+from ttsweb.http import guarded_fetch
+from ttsweb.http.guarded_fetch import Fetched, FetchError, check_url, fetch, is_public, post
 
 REAL_LOOK_UP = socket.getaddrinfo
 
@@ -52,7 +51,9 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Names:
     """The resolver of this process; 127.0.0.1 counts as public, so that servers can be reached."""
     found = Names()
     monkeypatch.setattr(socket, "getaddrinfo", found.look_up)
-    monkeypatch.setattr(guarded_url, "is_public", lambda one: one == "127.0.0.1" or is_public(one))
+    monkeypatch.setattr(
+        guarded_fetch, "is_public", lambda one: one == "127.0.0.1" or is_public(one)
+    )
     return found
 
 
@@ -92,7 +93,7 @@ def test_private_host_is_refused_before_any_name_is_asked_for(
     def no_thread(*_: object) -> None:
         raise AssertionError("a name server was asked")
 
-    monkeypatch.setattr(guarded_url, "_look_up", no_thread)
+    monkeypatch.setattr(guarded_fetch, "_look_up", no_thread)
 
     assert code_of(f"http://{host}/") == "url_private_address"
     assert code_of(f"https://{host}:8443/x") == "url_private_address"
@@ -155,7 +156,7 @@ def test_name_that_nobody_knows_is_unresolvable_and_a_slow_name_server_waited_fo
     assert code_of("http://nowhere.example/") == "url_unresolvable"
 
     is_over = threading.Event()
-    monkeypatch.setattr(guarded_url, "_as_address", lambda _: None)
+    monkeypatch.setattr(guarded_fetch, "_as_address", lambda _: None)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: is_over.wait() and [])
     assert code_of("http://slow.example/", seconds=0.3) == "url_timeout"
     is_over.set()
@@ -259,7 +260,7 @@ def test_host_that_takes_no_connection_is_unreachable(names: Names) -> None:
 def test_second_address_is_tried_when_the_first_takes_no_connection(
     names: Names, server: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guarded_url, "is_public", lambda _: True)
+    monkeypatch.setattr(guarded_fetch, "is_public", lambda _: True)
     names.answers["two.example"] = [["127.0.0.7", "127.0.0.1"]]
     fetch(f"http://two.example:{server.port}/", max_bytes=10, seconds=60)
     assert len(server.arrived) == 1

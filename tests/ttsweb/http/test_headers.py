@@ -18,8 +18,8 @@ from rest_framework.test import APIRequestFactory
 from rest_framework.views import APIView
 
 from tests.factories import logged_in, make_ended_job, make_user
+from ttsweb.configuration.library import CONTENT_POLICY_HEADER
 from ttsweb.http.api import ApiProblem
-from ttsweb.http.csp import HEADER
 from ttsweb.http.headers import StrictTransport, conditional, deprecated, weak_etag
 from ttsweb.http.problems import send_problem
 
@@ -33,7 +33,7 @@ STRICT = {
 
 
 def read_policy(path: str, client: Client | None = None) -> dict[str, list[str]]:
-    text = (client or Client()).get(path).headers[HEADER]
+    text = (client or Client()).get(path).headers[CONTENT_POLICY_HEADER]
     parts = [part.split() for part in text.split(";")]
     return {name: sources for name, *sources in parts}
 

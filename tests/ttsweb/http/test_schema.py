@@ -11,7 +11,7 @@ from django.test import Client
 from jsonschema import Draft4Validator
 
 from tests.sources import PROJECT
-from ttsweb.http.csp import HEADER, STRICT_POLICY
+from ttsweb.configuration.library import CONTENT_POLICY, CONTENT_POLICY_HEADER
 
 COMMITTED = PROJECT / "openapi.yaml"
 
@@ -87,7 +87,7 @@ def test_the_schema_is_served_without_a_key(accept: str, start: bytes) -> None:
     assert response.status_code == 200
     assert response["Content-Type"].startswith(accept)
     assert response.content.startswith(start)
-    assert response[HEADER] == STRICT_POLICY
+    assert response[CONTENT_POLICY_HEADER] == CONTENT_POLICY
 
 
 @pytest.mark.parametrize("path", ["/api/v1/schema", "/api/v1/docs"])

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from synth.engine.codec import torchaudio_import
-from ttsweb.install import install_list, install_lock, torch_install
-from ttsweb.install.install_list import list_requirements
+from ttsweb.install import steps, torch_install
+from ttsweb.install.steps import list_requirements
 from ttsweb.install.torch_install import Installed, InstallError, Machine, Outcome, TorchInstaller
 
 PYPROJECT = """
@@ -44,7 +44,7 @@ def test_list_leaves_out_pytorch_and_nothing_else(pyproject: Path) -> None:
 
 
 def test_script_needs_the_standard_library_alone(pyproject: Path) -> None:
-    command = [sys.executable, "-ISP", install_list.__file__, str(pyproject), "dev"]
+    command = [sys.executable, "-ISP", steps.__file__, "list", str(pyproject), "dev"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert printed.splitlines()[-1] == "pytest"
 
@@ -55,7 +55,7 @@ BUSY = "import sys, time; print(time.time()); time.sleep(0.3); print(time.time()
 
 def start(lock: Path, *command: str) -> subprocess.Popen[str]:
     """Start `command` under the lock, with nothing but the standard library."""
-    command = (sys.executable, "-ISP", install_lock.__file__, str(lock), *command)
+    command = (sys.executable, "-ISP", steps.__file__, "lock", str(lock), *command)
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

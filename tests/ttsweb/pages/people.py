@@ -24,7 +24,7 @@ _MAKE = """
 import django; django.setup()
 from django.conf import settings
 from django.contrib.auth.models import User
-from synth.accounts.keys import create_key
+from synth.accounts.access import create_key
 from ttsweb.migration import migrate_once
 migrate_once(settings.DATA_DIR)
 boss = User.objects.create_superuser("boss", "boss@example.org", "a password of its own")

@@ -18,7 +18,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 from tests.browser.pages import console_errors
 from tests.factories import logged_in
 from ttsweb.configuration.env import PROJECT_DIR
-from ttsweb.pages.about import is_fish_audio
+from ttsweb.pages.front import is_fish_audio
 
 DOCS = "/api/v1/docs"
 BUILT_WITH = "Built with Fish Audio"

@@ -120,6 +120,23 @@ def test_account_that_was_switched_off_stays_outside(place: Place, provider: Pro
     assert "Your account here is switched off." in sign_in(place)[1]
 
 
+def test_audit_log_has_who_came_from_the_provider_and_whom_it_does_not_know(
+    place: Place, provider: Provider
+) -> None:
+    place.run("AuditEntry.objects.all().delete()")
+    name = sign_in(place)[0]
+    provider.claims = NEWCOMER | {"sub": "44", "email_verified": False}
+    sign_in(place)
+    httpx.get(f"{place.url}/admin/login/oidc/callback?error=no&state=x")  # a stranger
+
+    rows = place.run(
+        "for one in AuditEntry.objects.order_by('pk'):"
+        " print(one.method, one.route, one.username, one.user_id, one.status)"
+    )
+    known = f"GET sign-in-oidc-callback {name} {place.users()[name]['id']} 302"
+    assert rows.splitlines() == [known, "GET sign-in-oidc-callback (unknown name) None 302"]
+
+
 def test_address_of_two_accounts_leads_to_neither(place: Place, provider: Provider) -> None:
     for name in ("one", "two"):
         body = {"username": name, "email": "twin@example.org"}

@@ -62,6 +62,16 @@ class Home:
         found: list[dict[str, Any]] = self.api.get("/jobs", params={"limit": 100}).json()["results"]
         return found[::-1]
 
+    def heard_seconds(self, job: dict[str, Any]) -> float:
+        """Return how long a job is for a listener, who hears the first take of each segment.
+
+        Its file has a later one where that was better.
+        """
+        found = self.api.get(f"/jobs/{job['id']}/segments").json()["results"]
+        again = [segment for segment in found if segment["retakes"]]
+        more = sum(one["candidates"][0]["seconds"] - one["audio_seconds"] for one in again)
+        return float(job["audio_seconds"] + more)
+
     def wait_idle(self) -> list[dict[str, Any]]:
         """Return the jobs once none of them goes on."""
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -188,7 +198,7 @@ def test_text_is_spoken_and_its_audio_is_that_of_the_job(
 
     assert (heard.kinds, heard.rates) == (WHOLE, {24_000})
     assert (job["status"], job["voices"][0]["name"]) == ("succeeded", spoken_by)
-    assert heard.seconds == pytest.approx(job["audio_seconds"], abs=0.01)
+    assert heard.seconds == pytest.approx(home.heard_seconds(job), abs=0.01)
 
 
 def test_first_audio_comes_while_the_rest_is_rendered(home: Home) -> None:
@@ -236,7 +246,7 @@ def test_text_in_pieces_is_heard_before_it_is_written(home: Home) -> None:
     assert rest.kinds == [*WHOLE[1:], "synthesize-stopped"]
     assert " ".join(job["text_start"] for job in jobs) == "".join(written)
     assert {job["status"] for job in jobs} == {"succeeded"}
-    seconds = sum(job["audio_seconds"] for job in jobs) + 0.3 * (len(jobs) - 1)
+    seconds = sum(map(home.heard_seconds, jobs)) + 0.3 * (len(jobs) - 1)
     assert first.seconds + rest.seconds == pytest.approx(seconds, abs=0.02)
 
 

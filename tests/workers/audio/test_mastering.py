@@ -21,7 +21,7 @@ from tests.factories import make_job
 from tests.workers.audio.bs1770 import integrated_lufs, true_peak_dbtp
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.rendering.takes_support import RATE, make_export_of, render_with, voiced
-from workers.audio import joined_takes, mastering
+from workers.audio import mastering
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FORMS = ["wav", "flac", "mp3", "opus", "aac", "pcm"]
@@ -168,7 +168,7 @@ def test_report_and_waveform_are_those_of_the_written_file(process: MiniaturePro
 def test_loudness_of_a_long_file_is_found_without_holding_it(
     process: MiniatureProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (joined_takes, writers):  # blocks as much smaller as the file is
+    for module in (mastering, writers):  # blocks as much smaller as the file is
         monkeypatch.setattr(module, "BLOCK_SAMPLES", 1 << 15)
     make_job(segments=5, format="wav", loudness=-23.0)
     render_with([voiced(60.0, rate=8_000, level=0.05)] * 5, rate=8_000)
@@ -187,7 +187,7 @@ def test_waiting_for_nobody_ends_the_work(process: MiniatureProcess) -> None:
     make_job(segments=1, format="wav", loudness=-20.0)
     render_with([voiced(1.0)])
     segments = Segment.objects.select_related("take").order_by("index")
-    takes = joined_takes.JoinedTakes(segments, speed=1.0)
+    takes = mastering.JoinedTakes(segments, speed=1.0)
     process.scratch.mkdir(parents=True)
 
     with pytest.raises(mastering.ExportUnwantedError):

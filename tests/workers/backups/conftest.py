@@ -18,12 +18,12 @@ from django.core.management import call_command
 from pytest_django import Settings
 
 from synth.models import Export, RenderJob, Take
-from synth.webhooks.endpoints import secret_of
+from synth.webhooks import secret_of
 from tests.factories import make_export, make_job, make_take, make_user
 from tests.workers import pairs
 from tests.workers.pairs import file_pair, new_voice
 from voices.models import StoredClip
-from workers.audio.flac import store_flac
+from workers.rendering.codes import store_flac
 
 RATE = 44_100
 

@@ -24,10 +24,11 @@ from synth.models import Export, RenderJob, SweepTurn, Take, WebhookSecret
 from tests.workers.backups.conftest import call
 from ttsweb.commands.base import CommandError, StepError
 from voices.models import StoredClip
-from workers.backups import checking, database, making
+from workers import objects
+from workers.backups import folder, making
 from workers.backups.folder import FORMAT, MANIFEST, OBJECTS_LIST, backups_in
 from workers.backups.making import PART
-from workers.backups.named import NamedObject, named_objects
+from workers.objects import NamedObject, named_objects
 
 Elsewhere = Callable[[], AbstractContextManager[None]]
 
@@ -108,7 +109,7 @@ def test_without_a_key_of_the_data_folder_the_backup_says_that_it_has_none(
 def test_what_is_deleted_while_the_backup_is_made_is_neither_missing_nor_kept(
     installation: RenderJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copied_to = database.copied_to
+    copied_to = folder.database_copied_to
     copies: list[Path] = []
 
     @contextmanager
@@ -125,7 +126,7 @@ def test_what_is_deleted_while_the_backup_is_made_is_neither_missing_nor_kept(
                 default_storage.delete(key)
             yield using
 
-    monkeypatch.setattr(database, "copied_to", beside_a_user)
+    monkeypatch.setattr(making, "database_copied_to", beside_a_user)
 
     backup = made(tmp_path / "backups")
 
@@ -291,7 +292,7 @@ def test_without_postgresql_s_programs_a_sentence_says_what_to_install(
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(StepError, match=r"pg_dump was not found\. Install PostgreSQL's client"):
-        database.find_program("pg_dump")
+        folder.find_program("pg_dump")
 
 
 def spoil_take(row: Take) -> None:
@@ -351,7 +352,7 @@ def test_check_finds_codes_that_are_shorter_than_their_row_says(installation: Re
 def test_what_is_deleted_during_the_check_is_not_missing(
     installation: RenderJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look = checking.state_of
+    look = objects.state_of
 
     def delete_first(one: NamedObject) -> str:
         if one.model is Export:
@@ -359,7 +360,7 @@ def test_what_is_deleted_during_the_check_is_not_missing(
             default_storage.delete(one.key)
         return look(one)
 
-    monkeypatch.setattr(checking, "state_of", delete_first)
+    monkeypatch.setattr(objects, "state_of", delete_first)
     assert call("check_data")[0] == 0
 
 

@@ -14,7 +14,7 @@ from synth.models import Export, Take
 from tests.conftest import use_storage
 from tests.workers.backups.conftest import call, entered_as_it_is, fill
 from tests.workers.pairs import file_pair
-from workers.backups.named import named_objects
+from workers.objects import named_objects
 
 
 def test_bucket_is_backed_up_checked_and_restored(

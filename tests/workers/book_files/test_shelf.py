@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from synth.books.book import image_size
-from synth.books.file_names import numbered_name, safe_name
+from synth.formats import numbered_name, safe_name
 from tests.workers.book_files.made_books import FACTS, RATE, book, make_m4b
 from workers.book_files.book_audio import BookFacts, BookFileError
 from workers.book_files.chapter_encodes import Encoder

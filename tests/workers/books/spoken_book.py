@@ -19,7 +19,7 @@ from django.core.files.storage import default_storage
 from django.db.models import F
 from rest_framework.test import APIClient
 
-from synth.accounts.keys import create_key
+from synth.accounts.access import create_key
 from synth.audiobooks.plans import figures_of, plan_of
 from synth.audiobooks.start import start_book
 from synth.books.book import book_to_json

@@ -21,7 +21,7 @@ from django.contrib.auth.models import User
 from pytest_django import Settings
 
 from lab.servers import RedisServer
-from synth.accounts.keys import create_key
+from synth.accounts.access import create_key
 from synth.models import BookSource, Segment
 from tests.factories import make_user
 from tests.workers.books.disturbed_book import (
@@ -166,10 +166,10 @@ def test_book_is_the_same_when_web_worker_and_serve_are_killed(
                 "max_retakes": "0"}  # fmt: skip
         files = {"file": ("b.epub", epub(*CHAPTERS))}
         answer = client.post(f"{served.url}/api/v1/books", data=form, files=files)
-        served.kill("web_process")
+        served.kill("http.listen")
         assert answer.status_code == 202, answer.text
         wait_for(lambda: done.count() >= 2, what="some of it is spoken", seconds=PATIENCE_SECONDS)
-        served.kill("web_process", " worker ")
+        served.kill("http.listen", " worker ")
         served.kill()
         kept = set(done.values_list("take_id", flat=True))
     book = BookSource.objects.get()

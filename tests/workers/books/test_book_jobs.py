@@ -14,11 +14,10 @@ from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from rest_framework.test import APIClient
 
-from synth.accounts.keys import create_key
-from synth.audiobooks.changes import set_pauses
+from synth.accounts.access import create_key
+from synth.audiobooks.changes import delete_book, set_pauses, upload_book
 from synth.audiobooks.proof import proof_of
 from synth.audiobooks.start import start_book
-from synth.audiobooks.uploads import delete_book, upload_book
 from synth.jobs.submit import Sender
 from synth.models import BookSource, RenderJob, Take
 from tests.factories import make_user

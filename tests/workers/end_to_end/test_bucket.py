@@ -21,7 +21,7 @@ from tests.workers.clips import wav_bytes
 from tests.workers.pairs import Pair, assert_whole, submit, wait_ended, wait_for
 from tests.workers.web import served
 from ttsweb import leases
-from workers import orphans
+from workers import objects
 
 pytestmark = [
     pytest.mark.thorough,
@@ -106,8 +106,8 @@ def test_voices_and_jobs_live_in_a_bucket_alone(pair: Pair, proxy: FaultyProxy) 
     lost = f"takes/5a/{'5a' * 32}/{'7' * 32}.flac"
     default_storage.save(lost, ContentFile(b"lost"))
     later = leases.database_now() + dt.timedelta(days=2)
-    assert list(orphans.find_orphans(orphans.Shard("takes/5a", ""), now=later)) == [lost]
-    assert list(orphans.find_orphans(orphans.Shard("takes/5a", ""))) == []
+    assert list(objects.find_orphans(objects.Shard("takes/5a", ""), now=later)) == [lost]
+    assert list(objects.find_orphans(objects.Shard("takes/5a", ""))) == []
 
 
 def _is_begun(waiting: QuerySet[Segment]) -> bool:

@@ -58,6 +58,9 @@ def test_idle_worker_gives_memory_back_and_renders_the_same_when_work_comes(
     before = file_of(first)
     delete_job(first)  # and its takes: nothing is left to be used again
 
+    # It may have been unloaded before the job came too: each load is followed by an unload.
+    loads = worker.log.count("engine ready: ")
+    wait_for(lambda: worker.log.count("engine unloaded") >= loads, what="the engine is unloaded")
     row = wait_state(worker, State.UNLOADED)
     assert row.codec_fingerprint and row.engine_class and row.figures["slots"] > 0
     assert "engine_bytes" not in row.figures

@@ -24,7 +24,7 @@ from django.db import InterfaceError, OperationalError, connection
 from psycopg import sql
 from rest_framework.test import APIClient
 
-from synth.accounts.keys import create_key
+from synth.accounts.access import create_key
 from synth.models import RenderJob, WorkerStatus
 from synth.transitions.takes import flagged
 from tests.compose_file import PROJECT, image_environment, render_compose

@@ -24,7 +24,7 @@ from tests.workers.pairs import Pair, assert_whole, new_voice, submit, wait_ende
 from tests.workers.rendering.takes_support import RATE, make_export_of, render_with
 from ttsweb import leases
 from voices.models import StoredClip, Voice, VoiceVersion
-from voices.removal import delete_voice
+from voices.objects import delete_voice
 from voices.submit import NewClip
 
 in_database = pytest.mark.django_db(transaction=True)

@@ -25,8 +25,8 @@ from tests.workers.pairs import Pair, assert_whole, submit, wait_ended, wait_for
 from tests.workers.rendering.takes_support import screened_checkpoint
 from voices.models import Voice
 from workers.process.claiming import take_segments
-from workers.rendering import takes as takes_module
 from workers.rendering.quality import Quality
+from workers.site import segments as takes_module
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -231,7 +231,7 @@ def test_retake_that_cannot_be_rendered_leaves_the_best_take_so_far(
     take_segments(process)
     process.run_all()
 
-    def fail(*arguments: object) -> None:
+    def fail(*arguments: object, **options: object) -> None:
         raise PromptTooLongError(positions=9, limit=5)
 
     monkeypatch.setattr(takes_module, "store_take", fail)

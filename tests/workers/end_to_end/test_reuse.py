@@ -34,7 +34,7 @@ from ttsweb.leases import Claim
 from ttsweb.work import Kind
 from voices.models import Voice
 from workers.process.claiming import take_segments, take_work
-from workers.rendering.render_request import RenderRequest, build_requests
+from workers.rendering.render import RenderRequest, build_requests
 
 in_database = pytest.mark.django_db(transaction=True)
 

@@ -27,9 +27,8 @@ from tests.workers.pairs import (
     wait_for,
 )
 from voices.models import ClipCodes, StoredClip, Voice, VoiceVersion
-from voices.portable.export import export_voice
-from voices.portable.import_ import import_voice
-from voices.removal import delete_voice
+from voices.objects import delete_voice
+from voices.portable import export_voice, import_voice
 from voices.submit import NewClip, update_voice
 
 

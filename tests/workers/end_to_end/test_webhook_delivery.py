@@ -12,8 +12,7 @@ import pytest
 from standardwebhooks import Webhook
 
 from synth.models import WebhookDelivery
-from synth.webhooks.endpoints import create_endpoint, secret_of
-from synth.webhooks.events import tell_test
+from synth.webhooks import create_endpoint, secret_of, tell_test
 from tests.factories import make_delivery, make_endpoint, make_user
 from tests.ttsweb.http.listeners import Arrived, Listener, listening
 from tests.workers.pairs import Pair, new_voice, submit, wait_encoded, wait_ended, wait_for

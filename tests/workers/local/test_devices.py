@@ -25,7 +25,7 @@ from tests.workers.pairs import (
     wait_for,
 )
 from ttsweb.commands.base import UsageError
-from workers.local.devices import choose_devices, name_workers
+from workers.local.children import choose_devices, name_workers
 
 State = WorkerStatus.State
 CARDS = ["cuda:0", "cuda:1", "cuda:2"]

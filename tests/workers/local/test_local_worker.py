@@ -26,19 +26,22 @@ from tests.factories import make_export, make_job, make_user, make_version, make
 from ttsweb.commands.base import StepError
 from ttsweb.commands.terminal import Progress
 from voices.models import Voice, VoiceVersion
-from voices.removal import delete_voice
+from voices.objects import delete_voice
 from workers.local import local_worker
 from workers.local.children import Child
 from workers.local.demo import DEMO_CLIP, find_or_make_admin, find_or_make_voice, newest_version
 from workers.local.local_worker import (
     LOCK_NAME,
+    NAMES_LISTED,
     LocalWorker,
+    check_text,
+    find_speaker,
     save_audio,
+    submit_text,
     summary,
     wait_encoded,
     wait_ended,
 )
-from workers.local.speak import NAMES_LISTED, check_text, find_speaker, submit_text
 
 pytestmark = pytest.mark.django_db
 

@@ -11,12 +11,12 @@ import pytest
 from django.contrib.auth.models import User
 from pytest_django import Settings
 
-from synth.accounts.keys import create_key, find_key, revoke_key
+from synth.accounts.access import create_key, find_key, revoke_key
 from synth.models import ApiKey
 from tests.workers.commands import free_port
 from ttsweb.commands.base import StepError
 from ttsweb.install import extras
-from workers.local.wyoming import WyomingServer
+from workers.local.site import WyomingServer
 from workers.management.commands.serve import address
 
 

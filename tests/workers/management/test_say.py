@@ -26,8 +26,7 @@ from tests.workers.commands import (
 from ttsweb.commands.base import StepError, signals_interrupt
 from ttsweb.commands.remote_command import format_of
 from ttsweb.commands.terminal import Progress
-from workers.local.local_worker import LocalWorker
-from workers.local.speak import render_or_cancel
+from workers.local.local_worker import LocalWorker, render_or_cancel
 
 MAKE_VOICE = """
 import django; django.setup()

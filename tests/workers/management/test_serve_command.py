@@ -112,7 +112,7 @@ def test_worker_and_web_that_die_are_started_again(serving: Serving) -> None:
     serving.make_voice()
     os.kill(child_pid(serving.process.pid, "worker --role all"), signal.SIGKILL)
     job = serving.submit()
-    os.kill(child_pid(serving.process.pid, "ttsweb.http.web_process"), signal.SIGKILL)
+    os.kill(child_pid(serving.process.pid, "ttsweb.http.listen"), signal.SIGKILL)
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
@@ -140,7 +140,7 @@ def test_without_a_worker_only_the_web_runs(clean_env: dict[str, str]) -> None:
         start_page = httpx.get(ready["url"], follow_redirects=True)
         style = httpx.get(f"{ready['url']}/static/admin/css/base.css")
     assert ready["worker"] is False
-    assert "web_process" in line
+    assert "http.listen" in line
     assert start_page.status_code == 200
     assert style.status_code == 200, "static files come without a collecting step"
 

@@ -43,6 +43,7 @@ from workers.process.pump import (
     Heartbeat,
     LoopThread,
     Pump,
+    ThreadWatch,
     UnwantedStop,
     stop_unwanted,
     watch_disk,
@@ -514,3 +515,43 @@ def test_load_that_ends_in_a_drain_makes_nothing_ready(process: MiniatureProcess
     process.status.state = WorkerStatus.State.DRAINING
     process.status.state = WorkerStatus.State.READY
     assert process.status.state == "draining"
+
+
+@pytest.mark.parametrize("how", ["hangs", "is gone"])
+def test_process_ends_where_a_thread_can_claim_or_renew_nothing_more(
+    how: str, ends: list[str]
+) -> None:
+    stop, blocked, steps = threading.Event(), threading.Event(), iter(range(3))
+
+    def step() -> None:
+        if next(steps, None) is None:
+            if how == "is gone":
+                raise SystemExit  # what no loop catches
+            blocked.wait(60)
+
+    thread = LoopThread("pump", step, seconds=0.001, stop=stop)
+    watch = ThreadWatch([thread], looks=3)
+    thread.start()
+    wait_for(lambda: thread.steps == 3, what="it steps")
+    if how == "is gone":
+        thread.join(60)
+    for _ in range(4):
+        watch.look()
+    if how == "hangs":
+        assert not ends, "one more step was allowed that long"
+    watch.look()
+
+    assert how in ends[0]
+    blocked.set()
+    stop.set()
+
+
+def test_threads_that_step_now_and_then_are_left_alone(ends: list[str]) -> None:
+    thread = Mock(steps=0)
+    watch = ThreadWatch([thread], looks=3)
+
+    for number in range(20):
+        thread.steps = number // 3
+        watch.look()
+
+    assert not ends

@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import http.server
 import random
-import signal
 import socket
 import ssl
 import subprocess
 import sys
 import threading
+import time
 import uuid
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,16 +27,23 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from synth.accounts.keys import create_key
+from synth.accounts.access import create_key
 from synth.models import ApiKey
 from tests.factories import make_user
 from tests.workers.conftest import TINY
 from tests.workers.pairs import CLOCKS, PROJECT, Pair, RunningWorker, changed_environment
+from workers.remote.connection import KEEP_SECONDS
 from workers.remote.messages import ROOT
 
 
 class WebProcess:
-    """The site's web process, which can be killed, stopped and started again on its socket."""
+    """The site's web process, which can be killed, stopped and started again on its socket.
+
+    One that ends by itself is started again, as every way to run a site does, with a warning.
+
+    Attributes:
+        processes: the one that runs, last, and those before it.
+    """
 
     def __init__(self, pair: Pair) -> None:
         self._pair = pair
@@ -43,52 +51,87 @@ class WebProcess:
         self._listening.bind(("127.0.0.1", 0))
         self._listening.listen(200)
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
-        self.popen: subprocess.Popen[bytes]
+        self.processes: list[RunningWorker] = []
+        self._ended_alone: list[str] = []
+        self._changing, self._is_wanted = threading.Lock(), True
         self.start()
+        threading.Thread(target=self._keep, daemon=True).start()
 
     def start(self) -> None:
         descriptor = self._listening.fileno()
-        self.popen = subprocess.Popen(
-            [sys.executable, "-m", "ttsweb.http.web_process", str(descriptor), "5"],
-            env=changed_environment(self._pair.environment, {}),
-            cwd=PROJECT,
-            pass_fds=[descriptor],
-        )
+        path = self._pair.data_dir / f"web-{len(self.processes)}.log"
+        with path.open("wb") as log:
+            popen = subprocess.Popen(
+                [sys.executable, "-m", "ttsweb.http.listen", str(descriptor), "5"],
+                env=changed_environment(self._pair.environment, {}),
+                cwd=PROJECT,
+                pass_fds=[descriptor],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        self.processes.append(RunningWorker("web", popen, path))
+        self._is_wanted = True
+
+    def _keep(self) -> None:
+        while self._listening.fileno() >= 0:
+            with self._changing:
+                code = self.processes[-1].popen.poll()
+                if code is not None and self._is_wanted:
+                    self._ended_alone.append(f"exit code {code}: {self.processes[-1].log[-4000:]}")
+                    self.start()
+            time.sleep(0.1)
 
     def send(self, number: int) -> None:
-        self.popen.send_signal(number)
+        self.processes[-1].send(number)
 
     def kill(self) -> None:
-        self.send(signal.SIGKILL)
-        self.popen.wait(60)
+        with self._changing:
+            self._is_wanted = False
+            self.processes[-1].kill()
 
     def close(self) -> None:
-        if self.popen.poll() is None:
-            self.kill()
+        self.kill()
         self._listening.close()
+        for ended in self._ended_alone:
+            warnings.warn(f"the web process ended by itself, {ended}", stacklevel=2)
 
 
 class Line:
     """The way from a worker to its site, which a test may disturb.
 
     Attributes:
-        mode: `open`; `cut`, nothing passes; `twice`, each request comes twice and the second answer
+        mode: `open`; `cut`, nothing passes; a number, a proxy answers with a page and this status;
+            `twice`, each request comes twice and the second answer
             is given; `lossy`, one answer of three is lost, by chance: in turns it might always be
             that of the same step.
         passed: how often each step reached the site.
+        connections: how many workers have opened.
     """
 
     def __init__(self, target: str, *, context: ssl.SSLContext | None = None) -> None:
-        self.mode, self.passed = "open", Counter[str]()
+        self.mode, self.passed, self.connections = "open", Counter[str](), 0
         self._chance = random.Random(1)
-        self._client = httpx.Client(base_url=target, timeout=60, trust_env=False)
+        self._target = target
         line = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            client: httpx.Client  # of this connection, as a proxy has it
+
+            def setup(self) -> None:
+                super().setup()
+                line.connections += 1
+                limits = httpx.Limits(keepalive_expiry=KEEP_SECONDS)
+                self.client = httpx.Client(
+                    base_url=line._target, timeout=60, limits=limits, trust_env=False
+                )
+
+            def finish(self) -> None:
+                self.client.close()
+                super().finish()
 
             def do_POST(self) -> None:
-                line._pass_on(self)
+                line._pass_on(self, self.client)
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -106,33 +149,43 @@ class Line:
         self.url = f"{scheme}://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
-    def _pass_on(self, handler: http.server.BaseHTTPRequestHandler) -> None:
+    def _pass_on(self, handler: http.server.BaseHTTPRequestHandler, client: httpx.Client) -> None:
         body = handler.rfile.read(int(handler.headers["Content-Length"]))
         mode = self.mode
         if mode == "cut":
             handler.close_connection = True
             return
+        if mode.isdecimal():
+            _answer(handler, int(mode), "text/html", b"<h1>Gone</h1>")
+            return
         headers = {name: handler.headers[name] for name in _PASSED_HEADERS}
         for _ in range(2 if mode == "twice" else 1):
             try:
-                answer = self._client.post(handler.path, content=body, headers=headers)
-            except httpx.HTTPError:
+                answer = client.post(handler.path, content=body, headers=headers)
+            except httpx.HTTPError as error:
+                sys.stderr.write(f"{handler.path} was not passed on: {error!r}\n")
                 handler.close_connection = True
                 return
             self.passed[handler.path.removeprefix(f"{ROOT}/")] += 1
         if self.mode == "cut" or (mode == "lossy" and self._chance.random() < 1 / 3):
             handler.close_connection = True
             return
-        handler.send_response(answer.status_code)
-        handler.send_header("Content-Type", answer.headers["Content-Type"])
-        handler.send_header("Content-Length", str(len(answer.content)))
-        handler.end_headers()
-        handler.wfile.write(answer.content)
+        content_type = answer.headers["Content-Type"]
+        _answer(handler, answer.status_code, content_type, answer.content)
 
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
-        self._client.close()
+
+
+def _answer(
+    handler: http.server.BaseHTTPRequestHandler, status: int, content_type: str, content: bytes
+) -> None:
+    handler.send_response(status)
+    handler.send_header("Content-Type", content_type)
+    handler.send_header("Content-Length", str(len(content)))
+    handler.end_headers()
+    handler.wfile.write(content)
 
 
 _PASSED_HEADERS = ("Authorization", "Content-Type", "X-Worker-Protocol", "X-Worker-Name")

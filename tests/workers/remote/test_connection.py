@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -11,13 +12,14 @@ from django.core.management import call_command
 from pytest_django import Settings
 from pytest_django.live_server_helper import LiveServer
 
-from synth.accounts.keys import create_key
+from synth.accounts.access import create_key
 from tests.factories import make_user
 from tests.workers.remote.sites import Line, certificate
 from ttsweb.commands.base import CommandError
-from workers.errors import SiteAwayError, SiteRefusedError
+from workers.kinds import SiteAwayError, SiteRefusedError
 from workers.remote import messages as m
-from workers.remote.connection import Connection, ServerUnfitError, check_server
+from workers.remote.connection import Connection
+from workers.remote.options import ServerUnfitError, check_server
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def line(live_server: LiveServer) -> Iterator[Line]:
 
 
 def begin(connection: Connection) -> m.Welcome:
-    return connection.call("begin", m.Nothing(), m.Welcome)
+    return connection.call("begin", m.Begin("a", ""), m.Welcome)
 
 
 def test_site_that_is_away_is_asked_again_and_then_answers(line: Line, key: str) -> None:
@@ -94,6 +96,38 @@ def test_site_that_is_away_is_asked_again_and_then_answers(line: Line, key: str)
 
     assert begin(connection).lease_seconds > 0
     assert not connection.refusal
+
+
+def test_threads_share_no_connection_and_each_keeps_its_own(line: Line, key: str) -> None:
+    connection = Connection(line.url, key, name="gpu")
+    for _ in range(3):
+        thread = Thread(target=lambda: [begin(connection) for _ in range(2)])
+        thread.start()
+        thread.join()
+    assert line.connections == 3
+    assert line.passed["begin"] == 6
+
+
+@pytest.mark.parametrize("status", ["302", "401", "403", "404", "405", "500", "530"])
+def test_proxy_that_answers_for_a_moment_in_place_of_the_site_ends_no_worker(
+    line: Line, key: str, status: str
+) -> None:
+    connection = Connection(line.url, key, name="gpu")
+    begin(connection)
+    line.mode = status
+    with pytest.raises(SiteAwayError) as caught:
+        begin(connection)
+    assert not isinstance(caught.value, SiteRefusedError)
+    line.mode = "open"
+
+    assert begin(connection).lease_seconds > 0
+
+
+@pytest.mark.parametrize("status", ["302", "401", "404"])
+def test_address_at_which_no_site_ever_answered_is_refused(line: Line, status: str) -> None:
+    line.mode = status
+    with pytest.raises(SiteRefusedError, match="does not let this worker in"):
+        begin(Connection(line.url, "tts_x", name="gpu"))
 
 
 def test_key_that_opens_nothing_is_refused_for_good(line: Line) -> None:

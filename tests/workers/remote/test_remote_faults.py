@@ -5,13 +5,14 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from synth.accounts.keys import revoke_key
+from synth.accounts.access import revoke_key
 from synth.models import RenderJob, Segment, Take, WorkerStatus
 from synth.transitions.jobs import cancel_job
 from tests.workers.end_to_end.test_live_audio import HEAD_BYTES, assert_same, read_on, samples_of
@@ -30,7 +31,7 @@ from tests.workers.pairs import (
 from tests.workers.remote.sites import RemoteSetting
 from tests.workers.web import served
 from voices.models import Voice
-from voices.removal import delete_voice
+from voices.objects import delete_voice
 
 LONG = "\n\n".join(f"{number} oxen and a fox. " + "An ox. " * 30 for number in range(40))
 SHORT = pytest.mark.parametrize("lease", [CLOCKS["TTS_LEASE_SECONDS"]])
@@ -74,6 +75,24 @@ def test_killed_worker_costs_nothing_but_time_and_the_next_one_takes_over_at_onc
     assert attempts() == {1}
     assert counter("encoder_run") == 1
     assert Take.objects.count() == 8
+
+
+@FILES
+def test_second_worker_of_one_key_and_name_is_refused_and_the_first_one_works_on(
+    setting: RemoteSetting,
+) -> None:
+    first, voice = start(setting)
+    job = submit(voice, sentences=12)
+    wait_busy(setting, first)
+    elsewhere = replace(setting.home, folder=setting.home.folder / "elsewhere", workers=[])
+    second = elsewhere.start_worker("gpu")
+
+    assert second.popen.wait(180) == 1
+    assert "a worker named 'gpu' is already running, on another host" in second.log
+    wait_ended(job)
+    assert_whole(job)
+    assert set(Segment.objects.values_list("attempts", "losses")) == {(1, 0)}
+    assert first.popen.poll() is None
 
 
 @SHORT

@@ -14,7 +14,7 @@ from django.test import Client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from synth.accounts.keys import ScopeError, create_key
+from synth.accounts.access import ScopeError, create_key
 from synth.contract import EngineClass, FinishReason
 from synth.models import ApiKey, AuditEntry, LiveChunk, Segment, WorkerStatus
 from tests.factories import CODEC_FINGERPRINT, make_job, make_user, stored
@@ -150,14 +150,14 @@ def test_worker_that_begins_anew_frees_what_it_held_before(operator: User) -> No
     key = key_of(operator)
     claimed(key)
 
-    taken(key, "begin", m.Nothing(), m.Welcome)
+    taken(key, "begin", m.Begin("a", ""), m.Welcome)
 
     assert set(Segment.objects.values_list("status", "losses")) == {("queued", 1)}
 
 
 def test_audit_log_has_the_beginning_of_a_worker_and_no_other_step(operator: User) -> None:
     key = key_of(operator)
-    taken(key, "begin", m.Nothing(), m.Welcome)
+    taken(key, "begin", m.Begin("a", ""), m.Welcome)
     taken(key, "losses", m.Nothing(), m.LossCounts)
 
     assert [entry.route for entry in AuditEntry.objects.all()] == ["worker-call"]
@@ -170,6 +170,33 @@ def test_two_homes_with_one_name_are_two_workers(operator: User) -> None:
 
     assert WorkerStatus.objects.count() == 2
     assert all(row.name.endswith("/gpu") for row in WorkerStatus.objects.all())
+
+
+def test_second_living_worker_of_a_key_and_name_begins_nothing_and_the_displaced_one_is_told(
+    operator: User,
+) -> None:
+    make_job(segments=2)
+    key = key_of(operator)
+    ready = m.Status({"state": "ready", "run": "a"}, True)
+    taken(key, "status", ready, m.Nothing)
+    rows = claimed(key)
+
+    twin = taken(key, "begin", m.Begin("b", ""), m.Welcome)
+    assert twin.namesake
+    assert taken(key, "renew", m.HeldRows(rows), m.Places).places == []
+    assert taken(key, "begin", m.Begin("a", ""), m.Welcome, name="other").namesake == ""
+
+    # A call of the first one that was long on its way frees nothing of its own.
+    assert taken(key, "begin", m.Begin("a", ""), m.Welcome).namesake == ""
+    assert taken(key, "renew", m.HeldRows(rows), m.Places).places == []
+
+    # The next run of the same home knows that the one before has ended.
+    assert taken(key, "begin", m.Begin("c", "a"), m.Welcome).namesake == ""
+    assert taken(key, "renew", m.HeldRows(rows), m.Places).places == [0, 1]
+    taken(key, "status", m.Status({"state": "ready", "run": "c"}, True), m.Nothing)
+    late = send(key, "status", m.Status({"state": "ready", "run": "a"}, False))
+    assert (late.status_code, late.json()["code"]) == (409, "worker_name_taken")
+    assert "has begun since" in late.json()["detail"]
 
 
 def test_piece_of_a_segment_that_is_not_the_workers_is_not_kept(operator: User) -> None:

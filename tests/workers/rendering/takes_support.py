@@ -18,7 +18,7 @@ from tests.factories import claim as claim_waiting
 from tests.factories import finish_segment
 from tests.workers.conftest import TINY, MiniatureProcess
 from workers.process.claiming import take_exports
-from workers.rendering.takes import add_takes, store_take
+from workers.site.segments import add_takes, store_take
 
 RATE = 24_000
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,11 @@ from synth.transitions.segments import fail_segment, reopen_segments
 from tests.factories import make_worker, stored
 from tests.synth.books_api.shelf import refusal_of, store_book
 from tests.workers.conftest import TINY, MiniatureProcess
+from tests.workers.engines import OtherEngine
 from tests.workers.pairs import submit
 from ttsweb.work import Kind
 from voices.models import Voice
 from workers.process.claiming import take_segments
-from workers.rendering import render_request
 from workers.rendering.codes import unpack_codes
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -146,6 +147,24 @@ def test_after_a_segment_that_failed_the_next_begins_anew_and_says_so(
     assert (shown["history"], shown["history_expected"]) == (0, 2)
 
 
+def test_takes_of_another_decoder_are_no_history(
+    process: MiniatureProcess,
+    ready: Voice,
+    asked: list[RenderSpec],
+    make_process: Callable[..., MiniatureProcess],
+) -> None:
+    job = submit_chain(ready)
+    for _ in TEXTS[:2]:
+        take_segments(process)
+        process.run_all()
+    other: Any = OtherEngine(process.host.engine, decoder="d" * 64)
+
+    render(make_process(engine=other, name="other"))
+
+    assert [said_before(spec) for spec in asked] == [[], TEXTS[:1], [], TEXTS[2:3]]
+    assert used(job) == [0, 1, 0, 1]
+
+
 def test_history_without_stored_codes_or_too_long_is_left_out(
     process: MiniatureProcess,
     ready: Voice,
@@ -156,7 +175,7 @@ def test_history_without_stored_codes_or_too_long_is_left_out(
     render(process)
     rows = list(job.segments.select_related("take").order_by("index"))
     frames = [row.take.frames for row in rows if row.take is not None]
-    monkeypatch.setattr(render_request, "MOST_HISTORY_FRAMES", sum(frames[1:3]) - 1)
+    monkeypatch.setattr("workers.rendering.render.MOST_HISTORY_FRAMES", sum(frames[1:3]) - 1)
 
     render_again(rows[3].pk)
     render(process)

@@ -21,6 +21,7 @@ from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import submit, wait_for
 from tests.workers.rendering.takes_support import listed_samples, stored_files, take_samples
 from voices.models import Voice
+from workers.kinds import take_turn
 from workers.rendering import live_writer
 from workers.rendering.live_writer import (
     TURN,
@@ -31,7 +32,6 @@ from workers.rendering.live_writer import (
     piece_samples,
 )
 from workers.sweep import clean, clean_folders
-from workers.turns import take_turn
 
 pytestmark = pytest.mark.django_db(transaction=True)
 RATE = 44_100

@@ -26,13 +26,13 @@ from tests.workers.pairs import submit
 from tests.workers.rendering.takes_support import save_take, stored_files
 from ttsweb.work import Kind
 from voices.models import ClipCodes, Voice, VoiceVersion
-from voices.removal import delete_voice
+from voices.objects import delete_voice
 from workers.process.claiming import take_segments, take_work
 from workers.process.held_claims import HeldClaim
 from workers.process.pump import stop_unwanted
-from workers.rendering import takes as takes_module
 from workers.rendering.codes import unpack_codes
-from workers.rendering.takes import (
+from workers.site import segments as takes_module
+from workers.site.segments import (
     NotFiniteAudioError,
     add_takes,
     drop_unused_take,
@@ -174,11 +174,11 @@ def test_audio_that_is_not_finite_fails_its_segment_alone(
     job = submit(ready, text=THREE)
     spoiled: list[str] = []
 
-    def spoil_one(key: str, rendered: SegmentAudio) -> Take:
+    def spoil_one(key: str, rendered: SegmentAudio, *, decoder: str) -> Take:
         if not spoiled:
             spoiled.append(key)
             rendered = replace(rendered, audio=np.full_like(rendered.audio, np.nan))
-        return store_take(key, rendered)
+        return store_take(key, rendered, decoder=decoder)
 
     monkeypatch.setattr(takes_module, "store_take", spoil_one)
     process.render_all()
@@ -213,8 +213,8 @@ def test_claims_that_are_handed_back_while_takes_are_stored_leave_no_objects(
     submit(ready, text=THREE, priority=RenderJob.Priority.BULK)
     made: list[Take] = []
 
-    def store_and_stop(key: str, rendered: SegmentAudio) -> Take:
-        made.append(store_take(key, rendered))
+    def store_and_stop(key: str, rendered: SegmentAudio, *, decoder: str) -> Take:
+        made.append(store_take(key, rendered, decoder=decoder))
         process.handing_back.set()
         return made[-1]
 

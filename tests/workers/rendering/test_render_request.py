@@ -15,9 +15,9 @@ from synth.transitions.takes import place_in_series, retake_seed
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import new_voice, submit
 from voices.models import ClipCodes, ReferenceClip, Voice, VoiceVersion
-from voices.removal import delete_voice
+from voices.objects import delete_voice
 from workers.process.claiming import take_segments
-from workers.rendering.render_request import (
+from workers.rendering.render import (
     CodesMissingError,
     ReferenceRemovedError,
     RenderRequest,

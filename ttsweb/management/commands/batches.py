@@ -15,7 +15,7 @@ from ttsweb.commands import noun_command as nouns
 from ttsweb.commands.base import StepError
 from ttsweb.commands.remote_command import download_line
 from ttsweb.commands.terminal import BatchBar, ended
-from ttsweb.counted import counted
+from ttsweb.refusals import counted
 
 ITEM_COLUMNS: nouns.Cells = {
     "custom_id": "custom_id",

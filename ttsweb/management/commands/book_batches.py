@@ -11,7 +11,7 @@ from ttsweb.client.book_types import BookBatchReport
 from ttsweb.commands import noun_command as nouns
 from ttsweb.commands.render_books import LAYOUT, come_back, follow_books
 from ttsweb.commands.terminal import describe_batch, length, one_line
-from ttsweb.counted import counted
+from ttsweb.refusals import counted
 
 ENTRY_COLUMNS: nouns.Cells = {
     "#": lambda entry: entry["index"] + 1,

@@ -74,7 +74,7 @@
   };
 
   /* "1 book" or "1,200 books". */
-  ttsweb.counted = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
+  ttsweb.refusals = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
 
   /* Make an element: properties, then children, which may be texts. */
   ttsweb.make = (name, properties = {}, ...children) => {

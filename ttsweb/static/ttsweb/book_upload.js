@@ -135,7 +135,7 @@
         if (book) made.push(book);
       }
       if (made.length === 1 && items.length === 1) return window.location.assign(this.form.dataset.page.replace(NOBODY, made[0].id));
-      this.say(`Uploaded ${made.length} of ${ttsweb.counted(items.length, "book")}.`);
+      this.say(`Uploaded ${made.length} of ${ttsweb.refusals(items.length, "book")}.`);
     }
 
     async runBatch(items) {
@@ -149,7 +149,7 @@
       if (!failed && !(await ttsweb.ask(url)).counts.missing) await ttsweb.ask(`${url}/close`, { method: "POST", body: {} });
       const page = this.form.dataset.batchPage.replace(NOBODY, batch.id);
       if (!failed) return window.location.assign(page);
-      this.say(`${failed} of ${ttsweb.counted(items.length, "file")} were refused; the reason is shown at each file. `);
+      this.say(`${failed} of ${ttsweb.refusals(items.length, "file")} were refused; the reason is shown at each file. `);
       this.form.querySelector("[data-state]").append(make("a", { href: page, class: "tts-link" }, "Open the batch"));
     }
 

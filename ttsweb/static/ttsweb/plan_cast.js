@@ -128,7 +128,7 @@
     const details = make(
       "details",
       {},
-      make("summary", {}, `Voices and credits${(editor.plan.characters || []).length ? `, ${ttsweb.counted(editor.plan.characters.length, "character")}` : ""}`),
+      make("summary", {}, `Voices and credits${(editor.plan.characters || []).length ? `, ${ttsweb.refusals(editor.plan.characters.length, "character")}` : ""}`),
       dialogue(editor),
       characters(editor),
       languages(editor),

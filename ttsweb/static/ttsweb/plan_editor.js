@@ -230,7 +230,7 @@
     });
     root.querySelector("[data-reset]")?.addEventListener("click", () => {
       if (!editor.plan.edits.length) return editor.say("There is no change to undo.");
-      if (!window.confirm(`Undo ${ttsweb.counted(editor.plan.edits.length, "change")}?`)) return;
+      if (!window.confirm(`Undo ${ttsweb.refusals(editor.plan.edits.length, "change")}?`)) return;
       editor.change(() => ({ reset: true, edits: [] }), "All changes were undone.");
     });
     root.querySelector("[data-start-book]")?.addEventListener("click", () => startBook(editor));

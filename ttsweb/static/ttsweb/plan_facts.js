@@ -15,7 +15,7 @@
     const skipped = Object.values(completeness.skipped).reduce((left, right) => left + right, 0);
     const tiles = [
       tile("Chapters", number(sums.chapters), `of ${number(plan.chapters.length)}`),
-      tile("Audio", ttsweb.hours(sums.seconds), ttsweb.counted(sums.characters, "character")),
+      tile("Audio", ttsweb.hours(sums.seconds), ttsweb.refusals(sums.characters, "character")),
       tile("Spoken", number(completeness.spoken), `of ${number(completeness.source_chars)} characters; ${number(skipped)} are skipped`),
     ];
     if (plan.expected_finish) {
@@ -53,7 +53,7 @@
         part(
           partSwitch(editor, one.title, false, { chapter: one.id }),
           make("strong", {}, one.title),
-          ` – the whole chapter, ${ttsweb.counted(one.source_chars, "character")}`,
+          ` – the whole chapter, ${ttsweb.refusals(one.source_chars, "character")}`,
           one.beginning && one.beginning !== one.title ? make("small", { class: "tts-block tts-quiet" }, one.beginning) : null,
         )),
       ...texts.slice(0, MOST_TEXTS).map((one) =>

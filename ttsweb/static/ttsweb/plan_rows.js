@@ -64,8 +64,8 @@
   };
 
   const about = (chapter, editor) => {
-    const words = [ttsweb.hours(chapter.seconds), ttsweb.counted(chapter.characters, "character"), ttsweb.counted(chapter.blocks, "block")];
-    if (!chapter.included) words.splice(0, 2, `${ttsweb.counted(chapter.source_chars, "character")} left out`);
+    const words = [ttsweb.hours(chapter.seconds), ttsweb.refusals(chapter.characters, "character"), ttsweb.refusals(chapter.blocks, "block")];
+    if (!chapter.included) words.splice(0, 2, `${ttsweb.refusals(chapter.source_chars, "character")} left out`);
     if (chapter.parts.length) words.push(chapter.parts.join(" › "));
     if (chapter.speakers.length) words.push(`speakers: ${chapter.speakers.join(", ")}`);
     const why = chapter.reason ? make("span", { class: "tts-remark" }, editor.reasons[chapter.reason] || chapter.reason) : null;

@@ -128,7 +128,7 @@
         player.addEventListener("play", stopSound);
         const save = ttsweb.make("a", { class: "tts-link", href: url, download: "" }, `Download (${body.format})`);
         one.place.append(player, save, again, open || "");
-        const missing = job.segments_failed ? ` ${job.segments_failed} of ${ttsweb.counted(job.segments_total, "segment")} failed; open the job to see why.` : "";
+        const missing = job.segments_failed ? ` ${job.segments_failed} of ${ttsweb.refusals(job.segments_total, "segment")} failed; open the job to see why.` : "";
         say(one, `${job.audio_seconds.toFixed(1)} s of audio.${missing}`);
       } else {
         one.place.append(again, open || "");

@@ -10,5 +10,5 @@ class Command(BaseCommand):
         "Read every object that a row names and compare it with its digest; say what is missing "
         "or damaged, and what to do. Exit code 1 if anything is."
     )
-    work = "workers.backups.checking:run"
+    work = "workers.objects:check"
     arguments = (JSON,)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ttsweb import settings
 from ttsweb.commands.base import BaseCommand, UsageError, argument, reporting_errors
 from ttsweb.install.extras import require_extra
 
@@ -15,7 +16,7 @@ class Command(BaseCommand):
         "list_voices, speak and render_book_plan. They use the server that TTS_URL names with the "
         "key TTS_API_KEY, or else this machine's, which has to be running."
     )
-
+    work = "ttsweb.mcp:run"
     arguments = (
         argument("--out", type=Path, help="folder for audio files; default: out in TTS_DATA_DIR"),
         argument(
@@ -27,13 +28,19 @@ class Command(BaseCommand):
 
     def execute(self, *args: Any, **options: Any) -> None:
         """Leave Django alone where a key opens the server."""
-        from ttsweb import settings
-
         with reporting_errors(self.stdout, as_json=False):
             require_extra("mcp", "./tts mcp")
         if settings.SERVER_URL and options["user"]:
             raise UsageError("--user names an account of this machine, and TTS_URL another server")
         self.needs_django = not (settings.SERVER_URL or settings.API_KEY) or bool(options["user"])
-        self.work = "workers.local.mcp:run" if self.needs_django else "ttsweb.mcp:run"
         options["out"] = options["out"] or settings.DATA_DIR / "out"
         super().execute(*args, **options)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Serve with the key of the settings, or else with one of this machine's service."""
+        if self.needs_django:
+            from workers.local.site import secret_of_tools
+
+            with reporting_errors(self.stdout, as_json=False):
+                options["api_key"] = secret_of_tools(options["user"] or "")
+        super().handle(*args, **options)

@@ -22,8 +22,8 @@ from ttsweb.commands.base import (
     reporting_errors,
     switch,
 )
-from ttsweb.counted import counted
 from ttsweb.private_files import users_umask
+from ttsweb.refusals import counted
 from workers.local.model_pull import find_models, line_of, pull
 from workers.local.model_source import (
     DECLARATION_NAME,

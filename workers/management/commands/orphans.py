@@ -12,4 +12,4 @@ class Command(BaseCommand):
         "TTS_ORPHAN_HOURS is 0."
     )
     arguments = (switch("--delete", "remove these objects"), JSON)
-    work = "workers.orphans:run"
+    work = "workers.objects:list_orphans"

@@ -15,7 +15,7 @@ class Command(BaseCommand):
         "Speak a text with a voice, into a file. Uses a running worker, or else starts one "
         "for as long as the command runs. If TTS_URL is set, that server renders the text."
     )
-    work = "workers.local.speak:run"
+    work = "workers.local.local_worker:say"
 
     arguments = (
         argument("text", help="text to speak; - reads it from standard input"),

@@ -48,5 +48,5 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Work in this process, or supervise processes that do."""
         if options["devices"] is not None:
-            self.work = "workers.local.devices:run"
+            self.work = "workers.local.children:supervise"
         super().handle(*args, **options)

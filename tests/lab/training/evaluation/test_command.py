@@ -44,15 +44,18 @@ def test_json_is_one_object_with_the_figures(
     assert (checkpoint, out) == (tmp_path, Path("pictures"))
     assert options["sampling"] == Sampling(temperature=0.25)
     assert (options["subjects"], options["most"]) == (SUBJECTS, None)
+    assert options["gpu_dtype"] is None
 
 
 def test_a_part_is_measured_where_it_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    arguments = ("--only", "words,pitch", "--sentences", "5", "--out", str(tmp_path))
+    only = ("--only", "words,pitch", "--sentences", "5", "--gpu-dtype", "fp8")
+    arguments = (*only, "--out", str(tmp_path))
     (tmp_path / report.MELODIES).write_text("<svg/>")
     shown, (_, _, options) = run(monkeypatch, tmp_path, *arguments)
     assert (options["subjects"], options["most"]) == (("words", "pitch"), 5)
+    assert options["gpu_dtype"] == "fp8"
     assert shown.startswith("figure ")
     assert str(tmp_path / report.MELODIES) in shown and report.SPECTROGRAMS not in shown
 

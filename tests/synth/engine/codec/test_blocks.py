@@ -9,15 +9,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from synth.engine.codec.chunks import MAX_KEPT_POSITIONS, ROPE_BASE, RopeRows
 from synth.engine.codec.config import HEAD_DIM, TransformerConfig
 from synth.engine.codec.layers import (
+    MAX_KEPT_POSITIONS,
+    ROPE_BASE,
     CausalConv1d,
     CausalConvTranspose1d,
     Chain,
     ConvNeXtBlock,
     NormedConv1d,
     ResidualUnit,
+    RopeRows,
     Snake,
     group_by_length,
 )

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from lab.bench.shapes import preset
+from lab.bench.models.shapes import preset
 from lab.golden.case import GoldenFolder
 from synth.engine.codec import codec_file
 from synth.engine.codec.codec_file import (
@@ -33,7 +33,7 @@ from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.layers import CausalConv1d
 from synth.engine.codec.load import load_encoder
 from synth.engine.errors import CheckpointError
-from synth.engine.loading.digests import file_sha256
+from synth.engine.loading.weights import file_sha256
 from tests.synth.engine.codec.conftest import State, WriteCodec, make_config
 
 

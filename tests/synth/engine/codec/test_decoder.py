@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lab.golden.case import GoldenFolder
-from synth.engine.codec import compiled
+from synth.engine.codec import load
 from synth.engine.codec.halves import (
     CodecDecoder,
     CodecEncoder,
@@ -238,7 +238,7 @@ def test_without_a_compiler_pytorch_does_it_and_the_log_says_why(
         raise NotCompiledError("there is no C compiler; install gcc, then start the worker again")
 
     monkeypatch.setattr(convolution, "native_library", refuse)
-    with caplog.at_level(logging.INFO, logger=compiled.__name__):
+    with caplog.at_level(logging.INFO, logger=load.__name__):
         decoder = load_decoder(folder, "cpu")
 
     assert not uses_kernels(decoder)

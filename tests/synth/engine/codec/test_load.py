@@ -36,10 +36,10 @@ from synth.engine.codec.load import (
     wants_kernels,
 )
 from synth.engine.errors import CheckpointError, InvalidSpecError
-from synth.engine.loading import digests
-from synth.engine.loading.digests import file_sha256
+from synth.engine.loading import weights
 from synth.engine.loading.engine_config import EngineConfig
 from synth.engine.loading.loaded_models import load_models
+from synth.engine.loading.weights import file_sha256
 from synth.engine.slots.sizing import plan_engine
 from tests.synth.engine.codec.conftest import State, WriteCodec, golden_codes
 from tests.synth.engine.conftest import GOLDEN
@@ -302,15 +302,15 @@ def test_version_configured_window_and_content_count(
 
 
 def forget() -> None:
-    with digests._memo_lock:
-        digests._memo.clear()
+    with weights._memo_lock:
+        weights._memo.clear()
 
 
 def test_a_kept_digest_is_used_after_a_restart(checkpoint: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     before = codec_fingerprint(checkpoint, cache_dir=cache)
     forget()
-    kept = cache / digests.CACHE_NAME
+    kept = cache / weights.CACHE_NAME
     entries = json.loads(kept.read_text(encoding="utf-8"))
     kept.write_text(json.dumps(dict.fromkeys(entries, "f" * 64)), encoding="utf-8")
     # The kept number was altered, so only its use explains another fingerprint.
@@ -322,13 +322,13 @@ def test_a_kept_digest_is_used_after_a_restart(checkpoint: Path, tmp_path: Path)
 def test_kept_digests_are_bounded(
     state: State, write_codec: WriteCodec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(digests, "MAX_ENTRIES", 4)
+    monkeypatch.setattr(weights, "MAX_ENTRIES", 4)
     cache = tmp_path / "cache"
-    for index in range(digests.MAX_ENTRIES + 3):
+    for index in range(weights.MAX_ENTRIES + 3):
         codec_fingerprint(write_codec(state, f"copy{index}"), cache_dir=cache)
-    kept = json.loads((cache / digests.CACHE_NAME).read_text(encoding="utf-8"))
-    assert len(kept) == digests.MAX_ENTRIES
-    assert len(digests._memo) <= digests.MAX_ENTRIES
+    kept = json.loads((cache / weights.CACHE_NAME).read_text(encoding="utf-8"))
+    assert len(kept) == weights.MAX_ENTRIES
+    assert len(weights._memo) <= weights.MAX_ENTRIES
 
 
 def test_the_converted_file_holds_the_same_tensors_under_plain_names_and_names_its_source(

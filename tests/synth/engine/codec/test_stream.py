@@ -12,10 +12,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from synth.engine.codec.chunks import StateLayout, StreamState, join
 from synth.engine.codec.config import CodecConfig
 from synth.engine.codec.halves import CodecDecoder
-from synth.engine.codec.layers import CausalConv1d, CausalConvTranspose1d
+from synth.engine.codec.layers import (
+    CausalConv1d,
+    CausalConvTranspose1d,
+    StateLayout,
+    StreamState,
+    join,
+)
 from synth.engine.codec.load import load_decoder
 from synth.engine.codec.streams import ChunkSchedule, CodecStream, decode_streams
 from synth.engine.errors import InvalidSpecError

@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from synth.engine.codec.chunks import MAX_KEPT_POSITIONS
 from synth.engine.codec.halves import CodecDecoder
+from synth.engine.codec.layers import MAX_KEPT_POSITIONS
 from synth.engine.codec.streams import (
     MOST_FRAMES,
     WARM_UP_RUNS,
@@ -143,7 +143,7 @@ def test_a_stream_longer_than_the_kept_positions_goes_on_eagerly(
 ) -> None:
     """Twelve minutes are too long for a test: the bound is put at eight frames."""
     monkeypatch.setattr("synth.engine.codec.streams.MAX_KEPT_POSITIONS", 8)
-    monkeypatch.setattr("synth.engine.codec.chunks.MAX_KEPT_POSITIONS", 8)
+    monkeypatch.setattr("synth.engine.codec.layers.MAX_KEPT_POSITIONS", 8)
     codes = [random_codes(golden_decoder.config, 12)]
     found, streams, replays = replayed(recording, codes, [[4], [4], [4]])
     assert replays == [(4, 1), (4, 1)]

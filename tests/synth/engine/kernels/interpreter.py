@@ -1,4 +1,4 @@
-"""Make Triton's interpreter round to bfloat16 as devices do, and spend less on inner calls.
+"""Make Triton's interpreter round to bfloat16 and fp8 as devices do, and spend less on inner calls.
 
 As released it cuts the last bits off, which no device does: over many layers that is another
 result, and no comparison with PyTorch could be exact.
@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 
 
 def round_like_a_device(patch: pytest.MonkeyPatch) -> None:
-    """Replace the interpreter's conversions between float32 and bfloat16 while a patch lasts.
+    """Replace the interpreter's conversions from and to bfloat16 and fp8 while a patch lasts.
 
     Its products of bfloat16 too: as released they are those of the bits, taken as whole numbers.
     """
@@ -31,6 +32,10 @@ def round_like_a_device(patch: pytest.MonkeyPatch) -> None:
             return to_bfloat16(np.ascontiguousarray(data).view(np.uint32))
         if (source, target) == (tl.bfloat16, tl.float32):
             return np.ascontiguousarray(data).view(np.uint16).astype(np.uint32) << 16
+        if tl.float8e4nv in (source, target):
+            wide = {tl.float32: torch.float32, tl.bfloat16: torch.bfloat16}
+            assert len({source, target} - {*wide, tl.float8e4nv}) == 0
+            return between_fp8(data, wide.get(source), wide.get(target))
         return released(data, source, target, mode)  # type: ignore[no-any-return]  # untyped
 
     def product(self: Any, a: Any, b: Any, total: Any, *more: Any) -> Any:
@@ -53,6 +58,22 @@ def round_like_a_device(patch: pytest.MonkeyPatch) -> None:
     multiply = interpreter.InterpreterBuilder.create_dot
     patch.setattr(interpreter, "_convert_float", convert)
     patch.setattr(interpreter.InterpreterBuilder, "create_dot", product)
+
+
+def between_fp8(
+    data: npt.NDArray[Any], source: torch.dtype | None, target: torch.dtype | None
+) -> npt.NDArray[np.generic]:
+    """Return the bits of numbers between fp8, which None stands for, and another format.
+
+    What is too large becomes the largest number, as of a device.
+    """
+    fp8 = torch.float8_e4m3fn
+    bits = torch.from_numpy(np.ascontiguousarray(data).view(np.uint8)).view(source or fp8)
+    if target is None:
+        bits = bits.float().clamp(-448, 448)
+    found = bits.to(target or fp8).view(torch.uint8).numpy()
+    size = (target or fp8).itemsize
+    return found.view(f"uint{8 * size}").reshape(data.shape)
 
 
 def to_bfloat16(bits: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint16]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from lab.bench.shapes import preset
+from lab.bench.models.shapes import preset
 from lab.gpu_check.torch_forms import (
     decode_attention_torch,
     frame_attention_torch,
@@ -142,8 +142,9 @@ def test_rows_of_any_stride_are_read_and_a_position_beyond_the_cache_is_its_last
 
 
 def test_few_streams_are_cut_into_more_splits() -> None:
-    assert [split_for(batch, 8) for batch in (1, 2, 4, 64)] == [64, 128, 256, 256]
-    assert split_for(1, 1) == 64
+    assert [split_for(batch, 8, 132) for batch in (1, 2, 4, 64)] == [64, 128, 256, 256]
+    assert split_for(1, 1, 132) == 64
+    assert split_for(1, 8, 28) == 256  # a small device has work from the first stream on
 
 
 TOLERANCE = {torch.float32: 1e-6, torch.bfloat16: 1.6e-2}  # of bfloat16: two units near 1

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import synth.engine.kernels as launch
-from lab.bench.shapes import preset
+from lab.bench.models.shapes import preset
 from synth.engine.kernels import why_unavailable
 from synth.engine.loading import engine_config
 from synth.engine.loading.engine_config import Card, choose_numbers

@@ -11,7 +11,7 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from lab.bench.shapes import preset
+from lab.bench.models.shapes import preset
 from lab.golden.models import Loaded
 from lab.gpu_check import kernel_cases
 from lab.gpu_check.torch_forms import (
@@ -31,10 +31,12 @@ from synth.engine.kernels.rowwise import (
     add_rms_norm,
     embed_columns,
     rms_norm,
+    round_rows,
     snake,
     swiglu,
 )
 from synth.engine.model import layers
+from synth.engine.model.dual_ar import HEAD_STEP
 from synth.engine.model.layers import FeedForward
 from synth.engine.model.linear import LinearForm, PlainLinear, ScaledRows
 from tests.synth.engine.kernels.closeness import DTYPES, assert_close, draw, sweep
@@ -49,24 +51,33 @@ SIZES = [(1, 16, 1), (1, 100, 7), (2, 100, 7), (1, 1500, 3), (2, 64, 40), (3, 30
 SIZES += [(8, 256, 33), (16, 90, 40)]
 SIZES_IN_8_BITS = [(1, 100, 7), (2, 600, 9), (3, 300, 50), (20, 150, 40), (70, 96, 40)]
 SIZES_IN_8_BITS += [(130, 64, 9)]
-# Rows, inputs, outputs, and whether the matrix is in 8 bits.
-PRODUCTS = [(*one, False) for one in SIZES] + [(*one, True) for one in SIZES_IN_8_BITS]
+FP8 = torch.float8_e4m3fn
+# Rows, inputs, outputs, and the 8 bits that the matrix is in.
+PRODUCTS: list[tuple[int, int, int, torch.dtype | None]] = [(*one, None) for one in SIZES]
+PRODUCTS += [(*one, dtype) for one in SIZES_IN_8_BITS for dtype in (torch.int8, FP8)]
+
+
+def test_products_of_the_sweep_have_rows_on_both_sides_of_rounding() -> None:
+    rows = {rows for rows, _, _, dtype in PRODUCTS if dtype is FP8}
+    assert min(rows) <= FEW_ROWS < MAX_ROWS < max(rows)
 
 
 @pytest.mark.parametrize(("product", "extras", "dtype"), sweep(PRODUCTS, EXTRAS, DTYPES))
 def test_product_and_what_is_around_it_are_those_of_the_torch_form(
     generator: torch.Generator,
-    product: tuple[int, int, int, bool],
+    product: tuple[int, int, int, torch.dtype | None],
     extras: str,
     dtype: torch.dtype,
 ) -> None:
-    rows, num_in, num_out, in_8_bits = product
+    rows, num_in, num_out, eight_bits = product
     gated = "gated" in extras
     x = draw(generator, rows, num_in, dtype=dtype)
     height = num_out * (2 if gated else 1)
     matrix = draw(generator, height, num_in, dtype=dtype, scale=num_in**-0.5)
-    weight = ScaledRows.of(matrix) if in_8_bits else matrix
+    weight = ScaledRows.of(matrix, eight_bits) if eight_bits else matrix
     shapes = {"norm": (num_in,), "bias": (num_out,), "residual": (rows, num_out)}
+    if eight_bits is FP8 and rows > MAX_ROWS:
+        del shapes["norm"]
     given = {
         name: draw(generator, *shape, dtype=dtype)
         for name, shape in shapes.items()
@@ -76,13 +87,49 @@ def test_product_and_what_is_around_it_are_those_of_the_torch_form(
     assert_close(gemv(x, weight, eps=EPS, gated=gated, **given), expected)
 
 
-@pytest.mark.parametrize("rows", [5, 20])
-def test_parts_of_a_matrix_in_8_bits_are_scaled(generator: torch.Generator, rows: int) -> None:
+@pytest.mark.parametrize(("rows", "eight_bits"), [(5, torch.int8), (20, torch.int8), (20, FP8)])
+def test_parts_of_a_matrix_in_8_bits_are_scaled(
+    generator: torch.Generator, rows: int, eight_bits: torch.dtype
+) -> None:
     x = draw(generator, rows, 700, dtype=torch.bfloat16)
-    weight = ScaledRows.of(draw(generator, 40, 700, dtype=torch.float32))
+    weight = ScaledRows.of(draw(generator, 40, 700, dtype=torch.float32), eight_bits)
     parts = gemv_parts(x, weight)
     assert parts.shape[0] > 1
     torch.testing.assert_close(parts, gemv_parts_torch(x, weight), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_are_rounded_to_fp8_as_the_matrix_is(
+    generator: torch.Generator, dtype: torch.dtype
+) -> None:
+    wide = draw(generator, 7, 2, 300, dtype=dtype)
+    wide[1], wide[2] = wide[1] * 1e4, wide[2] * 1e-4
+    wide[3], wide[4, :, 5], wide[5, :, 7] = 0, float("nan"), float("inf")
+    x = wide[:, 1]  # rows apart in memory
+
+    found, expected = round_rows(x), ScaledRows.of(x, FP8)
+
+    sound = [0, 1, 2, 3, 6]
+    for name in ("numbers", "scale"):
+        ours, theirs = (getattr(each, name)[sound].float() for each in (found, expected))
+        assert torch.equal(ours, theirs), name
+    assert float(found.numbers[0].float().abs().max()) == 448
+    # A row that is no number stays none in a product, and alone.
+    again = (found.numbers.float() * found.scale[:, None]).isfinite().all(1)
+    assert again.tolist() == [True, True, True, True, False, False, True]
+
+
+def test_many_rows_in_fp8_do_not_depend_on_the_rows_beside_them(
+    generator: torch.Generator,
+) -> None:
+    weight = ScaledRows.of(draw(generator, 24, 96, dtype=torch.float32), FP8)
+    x = draw(generator, 40, 96, dtype=torch.float32)
+    other = x * 100
+    other[33] = x[33]
+    other[2] = float("nan")
+    found = gemv(other, weight)
+    assert torch.equal(gemv(x, weight)[33], found[33])
+    assert found[2].isnan().all() and not found[3].isnan().any()
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 16])
@@ -144,7 +191,7 @@ def test_every_product_of_the_benchmark_is_one_of_the_full_model() -> None:
         "wo": (config.dim, config.n_head * config.head_dim),
         "w1 and w3": (config.intermediate_size, config.dim),
         "w2": (config.dim, config.intermediate_size),
-        "head": (4097, config.dim),
+        "head": (4097 + -4097 % HEAD_STEP, config.dim),
     }
 
 
@@ -152,12 +199,14 @@ FULL = [(6144, 2560, False), (2560, 4096, False), (9728, 2560, True), (2560, 972
 SMALL = [(1, 1, False), (7, 16, False), (160, 64, True), (64, 4096, False), (4097, 17, False)]
 
 
+@pytest.mark.parametrize("processors", [28, 132])
 @pytest.mark.parametrize(("num_out", "num_in", "gated"), FULL + SMALL)
 def test_splits_and_blocks_cover_every_number_and_no_split_is_empty(
-    num_out: int, num_in: int, gated: bool
+    num_out: int, num_in: int, gated: bool, processors: int
 ) -> None:
     tiles = {
-        rows: choose_tile(rows, num_out, num_in, gated=gated) for rows in range(1, MAX_ROWS + 1)
+        rows: choose_tile(rows, num_out, num_in, processors=processors, gated=gated)
+        for rows in range(1, MAX_ROWS + 1)
     }
     for rows, tile in tiles.items():
         for size in (tile.block_n, tile.block_k, tile.num_warps):
@@ -169,7 +218,7 @@ def test_splits_and_blocks_cover_every_number_and_no_split_is_empty(
         assert tile.rows >= rows
         assert not (gated and tile.splits > 1)
         if (num_out, num_in, gated) in FULL:  # every multiprocessor has a program
-            assert -(-num_out // tile.block_n) * tile.splits >= 132
+            assert -(-num_out // tile.block_n) * tile.splits >= processors
     # The cut is the same for every number of rows that matrix units take.
     assert len({tile for rows, tile in tiles.items() if rows > FEW_ROWS}) == 1
 

@@ -6,6 +6,7 @@ import copy
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,6 +32,7 @@ from synth.engine.model.dual_ar import DualAR
 from synth.engine.model.linear import LinearForm, ScaledLinear, multiply_scaled
 from synth.engine.model.prefill import SlotStart, start_slots
 from tests.synth.engine.codec.conftest import decode_rounds, make_config, random_codes
+from tests.synth.engine.kernels.compile_cases import NO_PRODUCTS, WITH_UNITS, WITHOUT_UNITS, Usage
 
 NUM_FRAMES = 2
 CHANGED = ("columns", "history", "window", "position", "frame", "active", "status")
@@ -76,14 +78,19 @@ def test_frames_of_kernels_are_those_of_the_engine(loaded: Loaded, state: Decode
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("fast_form", [LinearForm.INT8_ROWS, LinearForm.PLAIN])
+@pytest.mark.parametrize(
+    ("form", "fast_form", "name"),
+    [
+        (LinearForm.INT8_ROWS, LinearForm.INT8_ROWS, "int8"),
+        (LinearForm.INT8_ROWS, LinearForm.PLAIN, "int8-slow"),
+        (LinearForm.FP8_ROWS, LinearForm.FP8_ROWS, "fp8"),
+    ],
+)
 def test_frames_in_8_bits_are_those_of_products_in_pytorch(
-    golden: GoldenFolder, fast_form: LinearForm
+    golden: GoldenFolder, form: LinearForm, fast_form: LinearForm, name: str
 ) -> None:
-    model, _ = load_dual_ar(
-        golden.checkpoint, dtype=torch.float32, form=LinearForm.INT8_ROWS, fast_form=fast_form
-    )
-    assert model.weight_format == ("int8" if fast_form.is_int8 else "int8-slow")
+    model, _ = load_dual_ar(golden.checkpoint, dtype=torch.float32, form=form, fast_form=fast_form)
+    assert model.weight_format == name
     state = state_of(model, golden)
     other = copy.deepcopy(state)
 
@@ -233,17 +240,59 @@ def as_tuple(tensors: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 
 PROJECT = Path(__file__).resolve().parents[4]
-_MOST_STACK = 32  # bytes, which a sine takes; more is registers that were spilled
+_MOST_SPILLED = 8  # bytes, which are two registers of a thread
+_MOST_STACK = 32  # bytes, which a sine takes
+_SPILLING_SINE = "_snake(HAS_CONTEXT=False, BLOCK_D=1, BLOCK_T=1024)"  # of long rows: a register
 _MOST_SHARED = 99 * 1024  # bytes that a program may take on compute capability 8.6 and 8.9
+_MOST_SHARED_OF_TURING = 64 * 1024
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("capability", [80, 86, 89, 90])
-def test_kernels_compile_at_the_full_models_shapes_without_spilling(
-    tmp_path: Path, capability: int
-) -> None:
+def test_kernels_compile_at_the_full_models_shapes_without_spilling(capability: int) -> None:
+    found = compile_for(capability)
+
+    assert len(found) > 10
+    assert_stacks_are_small(found)
+    assert those(found, lambda usage: usage.spilled > _MOST_SPILLED) == {}
+    assert those(found, lambda usage: usage.shared > _MOST_SHARED) == {}
+    assert those(found, lambda usage: usage.products == WITHOUT_UNITS) == {}
+    # A split of one block reads nothing ahead, and keeps no room for it.
+    short = [found[line].shared for line in found if "_step_splits" in line and "SPLIT=64" in line]
+    assert short and max(short) < 32 * 1024
+    in_fp8 = [line for line in found if "multiply_tile of fp8" in line]
+    assert bool(in_fp8) == (capability >= 89)
+
+
+@pytest.mark.thorough
+def test_kernels_compile_for_turing_but_multiply_without_its_matrix_units() -> None:
+    """This is why they are not used there: what units would hold spills out of registers."""
+    found = compile_for(75)
+
+    products = those(found, lambda usage: usage.products != NO_PRODUCTS)
+    others = those(found, lambda usage: usage.products == NO_PRODUCTS)
+    assert len(products) > 10 < len(others)
+    assert those(products, lambda usage: usage.products == WITH_UNITS) == {}
+    assert max(usage.spilled for usage in products.values()) > 1000
+    assert_stacks_are_small(others)
+    assert those(others, lambda usage: usage.spilled > _MOST_SPILLED) == {}
+    assert those(found, lambda usage: usage.shared > _MOST_SHARED_OF_TURING) == {}
+
+
+def assert_stacks_are_small(found: dict[str, Usage]) -> None:
+    larger = those(found, lambda usage: usage.stack > _MOST_STACK)
+    assert set(larger) <= {_SPILLING_SINE}
+    assert all(usage.stack <= _MOST_STACK + _MOST_SPILLED for usage in larger.values())
+
+
+def those(found: dict[str, Usage], do: Callable[[Usage], bool]) -> dict[str, Usage]:
+    return {line: usage for line, usage in found.items() if do(usage)}
+
+
+def compile_for(capability: int) -> dict[str, Usage]:
+    """Return what each kernel takes on a device of a compute capability, by its name."""
     environment = {key: os.environ[key] for key in os.environ if key != "TRITON_INTERPRET"}
-    environment |= {"TRITON_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    environment["OMP_NUM_THREADS"] = "1"
 
     run = subprocess.run(
         [sys.executable, "-m", "tests.synth.engine.kernels.compile_cases", str(capability)],
@@ -255,8 +304,5 @@ def test_kernels_compile_at_the_full_models_shapes_without_spilling(
     )
 
     assert run.returncode == 0, run.stderr
-    stacks = {line: int(line.split(" B stack")[0].split()[-1]) for line in run.stdout.splitlines()}
-    assert len(stacks) > 10
-    assert [line for line, stack in stacks.items() if stack > _MOST_STACK] == []
-    shared = {line: int(line.split(" B shared")[0].split()[-1]) for line in stacks}
-    assert [line for line, size in shared.items() if size > _MOST_SHARED] == []
+    lines = [line.rsplit(": ", 1) for line in run.stdout.splitlines()]
+    return {name: Usage.read(usage) for name, usage in lines}

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from synth.engine.errors import CheckpointError
-from synth.engine.loading import digests
-from synth.engine.loading.digests import file_digest, replace_file
+from synth.engine.loading import weights
 from synth.engine.loading.loaded_models import model_fingerprint
+from synth.engine.loading.weights import file_digest, replace_file
 from tests.synth.engine.random_checkpoint import write_checkpoint
 
 
@@ -72,7 +72,7 @@ def test_a_cached_digest_is_used_until_the_file_changes_or_the_cache_breaks(tmp_
     first = file_digest(file, cache_dir=cache)
     (entry,) = cache.iterdir()
     entry.write_text(entry.read_text(encoding="utf-8").replace(first, "f" * 64), encoding="utf-8")
-    digests._memo.clear()  # as a restart does
+    weights._memo.clear()  # as a restart does
 
     remembered = file_digest(file, cache_dir=cache)
     os.utime(file, ns=(1, 1))
@@ -82,6 +82,6 @@ def test_a_cached_digest_is_used_until_the_file_changes_or_the_cache_breaks(tmp_
     assert read_leniently == first == file_digest(file)
     for broken in ("", "{", "[]", '{"x": 1}', "\x00"):  # is read over and made again
         entry.write_text(broken, encoding="utf-8")
-        digests._memo.clear()
+        weights._memo.clear()
         assert file_digest(file, cache_dir=cache) == first
         assert list(json.loads(entry.read_text(encoding="utf-8")).values()) == [first]

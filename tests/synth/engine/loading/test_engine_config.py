@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from lab.bench.shapes import preset
+from lab.bench.models.shapes import preset
 from lab.golden.models import Loaded
 from synth.contract import EngineClass
 from synth.engine.errors import InvalidSpecError
@@ -88,6 +88,7 @@ def test_matrices_are_laid_out_for_compiled_frames_where_there_are_any(
 S2_PRO = preset("full").config
 H200 = Card("NVIDIA H200", (9, 0), 140 * 2**30)
 T4 = Card("Tesla T4", (7, 5), 15 * 2**30)
+ADA = Card("NVIDIA GeForce RTX 4090", (8, 9), 24 * 2**30)
 SMALL = Card("NVIDIA GeForce RTX 3060", (8, 6), 12 * 2**30)
 
 
@@ -104,6 +105,8 @@ def on_card(name: str, card: Card, monkeypatch: pytest.MonkeyPatch) -> Numbers:
         ("auto", SMALL, torch.bfloat16, LinearForm.INT8_ROWS, None, "too much for 12.9 GB"),
         ("int8", T4, torch.float16, LinearForm.INT8_ROWS, None, "TTS_DTYPE=int8"),
         ("int8-slow", H200, torch.bfloat16, LinearForm.INT8_ROWS, LinearForm.PLAIN, "int8-slow"),
+        ("fp8", H200, torch.bfloat16, LinearForm.FP8_ROWS, None, "TTS_DTYPE=fp8"),
+        ("fp8", ADA, torch.bfloat16, LinearForm.FP8_ROWS, None, "TTS_DTYPE=fp8"),
         ("float16", H200, torch.float16, LinearForm.PLAIN, None, "TTS_DTYPE=float16"),
         ("float32", H200, torch.float32, LinearForm.PLAIN, None, "TTS_DTYPE=float32"),
     ],
@@ -129,7 +132,12 @@ def test_formats_that_are_not_to_be_had_are_refused_with_some_that_are(
     with pytest.raises(InvalidSpecError, match=r"Tesla T4, .* 7\.5; set .* auto or float16") as no:
         on_card("bfloat16", T4, monkeypatch)
     assert all(on_card(name, T4, monkeypatch) for name in words_behind("to", no, " or "))
-    for name in ("float16", "int8-slow"):
+    for card, words in ((T4, r"Tesla T4, .* 7\.5"), (SMALL, r"RTX 3060, .* 8\.6")):
+        with pytest.raises(InvalidSpecError, match=rf"fp8 needs .* 8\.9, .*{words}") as no:
+            on_card("fp8", card, monkeypatch)
+        assert words_behind("to", no, " or ") == ["auto", "int8"]
+        assert all(on_card(name, card, monkeypatch) for name in words_behind("to", no, " or "))
+    for name in ("float16", "int8-slow", "fp8"):
         with pytest.raises(InvalidSpecError, match=f"{name} works only on CUDA") as refused:
             choose_numbers(name, CPU, LARGE)
         advised = words_behind("to", refused, ", | or ")

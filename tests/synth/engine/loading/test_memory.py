@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from lab.bench.shapes import preset
+from lab.bench.models.shapes import preset
 from synth.engine import Engine, EngineConfig
 from synth.engine.codec.streams import graph_bytes
 from synth.engine.device import DeviceMemory
 from synth.engine.errors import SlotsDoNotFitError
-from synth.engine.loading.engine_config import FEWER_POSITIONS
+from synth.engine.loading.engine_config import FEWER_POSITIONS, Card, card_numbers
 from synth.engine.loading.loaded_models import load_transformers
 from synth.engine.loading.memory import (
     SLOT_PARTS,
@@ -26,15 +26,20 @@ from synth.engine.loading.memory import (
     gigabytes,
     held_bytes,
 )
-from synth.engine.slots.sizing import INT8_BYTES, MIN_CODEC_FRAMES, plan_slots
+from synth.engine.slots.sizing import (
+    EIGHT_BIT_BYTES,
+    MIN_CODEC_FRAMES,
+    _demand_in,
+    plan_slots,
+)
 from tests.synth.engine.engine_runs import TINY
 from tests.synth.engine.random_checkpoint import write_checkpoint
 
 GPU = NumberFormats(torch.bfloat16, torch.bfloat16, torch.float32, torch.float32, 2)
 SERVED = replace(GPU, has_own_waves=True)
 EIGHT_BITS = {
-    "int8-slow": replace(GPU, matrix_bytes=INT8_BYTES["cuda"], fast_matrix_bytes=2),
-    "int8": replace(GPU, matrix_bytes=INT8_BYTES["cuda"]),
+    "int8-slow": replace(GPU, matrix_bytes=EIGHT_BIT_BYTES["cuda"], fast_matrix_bytes=2),
+    "int8": replace(GPU, matrix_bytes=EIGHT_BIT_BYTES["cuda"]),
 }
 FLOATS = NumberFormats(torch.float32, torch.float32, torch.float32, torch.float32, 4)
 
@@ -63,7 +68,7 @@ def refusal(needed: Demand, memory: DeviceMemory, asked: int) -> str:
 def test_the_published_shape_takes_what_its_parameters_say() -> None:
     transformers = sum(FULL.weights[n] for n in ("slow_weights", "fast_weights", "embeddings"))
     assert transformers == pytest.approx(2 * 4.56e9, rel=0.002)
-    assert FULL.weights["head"] == 4097 * 2560 * 2
+    assert FULL.weights["head"] == 4112 * 2560 * 2  # 4,097 rows, filled up
     assert FULL.slot["keys_and_values"] == 147_456 * 2048
     assert FULL.codec_frame_work == pytest.approx(5.3e6, rel=0.01)
     # More positions than the model has are not counted.
@@ -129,9 +134,22 @@ def test_untied_and_wider_shapes_are_predicted(tmp_path: Path) -> None:
     assert held_bytes([base, base[10:20], {"again": base}], torch.zeros(5)) == 4020
 
 
+@pytest.mark.parametrize("dtype", ["int8", "fp8"])
 @pytest.mark.parametrize(("gigabyte", "slots"), [(12, 8), (16, 16)])
-def test_in_8_bits_the_published_shape_has_slots_on_small_cards(gigabyte: int, slots: int) -> None:
-    eight = demand("full", FEWER_POSITIONS, EIGHT_BITS["int8"])
+def test_in_8_bits_the_published_shape_has_slots_on_small_cards(
+    gigabyte: int, slots: int, dtype: str
+) -> None:
+    shape, card = preset("full"), Card("a card", (8, 9), gigabyte * 10**9)
+    eight = _demand_in(
+        card_numbers(dtype, card, shape.config),
+        config=EngineConfig(
+            Path(), codec_decode_dtype="float32", kernels="off", max_positions=FEWER_POSITIONS
+        ),
+        device=torch.device("cuda:0"),
+        lm=shape.config,
+        codec=shape.codec,
+    )
+    assert eight == demand("full", FEWER_POSITIONS, EIGHT_BITS["int8"])
     matrices = FULL.weights["slow_weights"] + FULL.weights["fast_weights"]
     assert eight.weights["slow_weights"] + eight.weights["fast_weights"] < 0.51 * matrices
     own = DeviceMemory(int((gigabyte - 0.6) * 1e9), int(gigabyte * 1e9), "cuda:0")  # its context

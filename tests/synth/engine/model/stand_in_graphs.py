@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from synth.engine.model.decode import StepOutput
-from synth.engine.model.graphs import Captured
+from synth.engine.model.decode import Captured, StepOutput
 
 WARM_UP_RUNS = 2
 T = TypeVar("T")

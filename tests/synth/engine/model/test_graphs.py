@@ -21,17 +21,17 @@ from lab.golden.models import Loaded, load
 from synth.contract import Sampling
 from synth.engine import Engine
 from synth.engine.errors import InvalidSpecError, SlotsDoNotFitError
-from synth.engine.model import graphs as graph_capture
-from synth.engine.model.decode import StepOutput
-from synth.engine.model.decode_state import DecodeState
-from synth.engine.model.graphs import (
+from synth.engine.model import decode as graph_capture
+from synth.engine.model.decode import (
     CudaGraphs,
     GraphBackend,
     GraphCaptureError,
+    StepOutput,
     StepRunner,
     capture_steps,
     find_backend,
 )
+from synth.engine.model.decode_state import DecodeState
 from synth.engine.model.prefill import (
     PASS_SIZES,
     PassInputs,
@@ -163,8 +163,8 @@ def test_an_engine_with_graphs_gives_the_codes_of_one_without(
     ]
     expected = render(engine, specs)
     replaying = start(kernels="off", slots=4)
-    monkeypatch.setattr("synth.engine.model.graphs.decode_step", None)  # no step is eager any more
-    monkeypatch.setattr("synth.engine.model.graphs.step_tensors", None)
+    monkeypatch.setattr("synth.engine.model.decode.decode_step", None)  # no step is eager any more
+    monkeypatch.setattr("synth.engine.model.decode.step_tensors", None)
 
     futures = [replaying.submit(one) for one in specs]
     for n in range(3):

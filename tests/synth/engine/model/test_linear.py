@@ -11,7 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from synth.engine.model.linear import Int8Linear, LinearForm, PackedLinear, make_linear
+from synth.engine.model.linear import (
+    KEPT_ROWS,
+    Int8Linear,
+    LinearForm,
+    PackedLinear,
+    ScaledRows,
+    make_linear,
+)
 from synth.engine.native.library import find_processor
 
 needs_packing = pytest.mark.skipif(
@@ -73,6 +80,57 @@ def test_in_eight_bits_a_vector_does_not_depend_on_its_neighbours() -> None:
     crowd = torch.cat([x[:1], x[1:] * 1000])
     assert torch.equal(linear(x)[0], linear(crowd)[0])
     assert torch.equal(linear(x)[2], linear(x[2:3])[0])
+
+
+FP8 = torch.float8_e4m3fn
+
+
+def nearest_fp8(values: Tensor) -> Tensor:
+    """Return the nearest number with three bits behind the leading one, down to steps of 2**-9."""
+    exponent = torch.frexp(values.abs().clamp(min=2**-6))[1] - 1
+    step = torch.ldexp(torch.ones_like(values), (exponent - 3).to(values.dtype))
+    return (values / step).round() * step  # of two equally near ones the even
+
+
+@pytest.mark.parametrize(("dtype", "largest"), [(torch.int8, 127), (FP8, 448)])
+def test_each_row_is_rounded_to_the_nearest_numbers_of_eight_bits(
+    dtype: torch.dtype, largest: int
+) -> None:
+    weight, _ = _weight(1500, 24)  # more than are rounded at once
+    weight[3], weight[4], weight[5] = 0, weight[4] * 1e5, weight[5] * 1e-5
+    before = weight.clone()
+
+    rows = ScaledRows.of(weight, dtype)
+
+    assert torch.equal(weight, before)  # a float32 matrix keeps its numbers
+    assert rows.numbers.dtype is dtype and rows.is_fp8 == (dtype is FP8)
+    scaled = weight / rows.scale[:, None]
+    nearest = nearest_fp8(scaled) if dtype is FP8 else scaled.round()
+    assert torch.equal(rows.numbers.float(), nearest)
+    others = [row for row in range(1500) if row != 3]
+    assert (rows.numbers[others].float().abs().amax(1) == largest).all()
+    assert not rows.numbers[3].float().any()
+
+
+def test_in_fp8_few_inputs_keep_their_numbers_and_many_are_rounded() -> None:
+    weight, bias = _weight(300, 200)
+    linear = make_linear(weight.bfloat16(), bias.bfloat16(), LinearForm.FP8_ROWS)
+    x = torch.randn(KEPT_ROWS + 1, 200, generator=torch.Generator().manual_seed(2)).bfloat16()
+    rows, inputs = ScaledRows.of(weight.bfloat16(), FP8), ScaledRows.of(x, FP8)
+    matrix = rows.numbers.double() * rows.scale.double()[:, None]
+    rounded = inputs.numbers.double() * inputs.scale.double()[:, None]
+
+    few, many = linear(x[:KEPT_ROWS]), linear(x.view(1, *x.shape))[0]
+
+    for found, given in ((few, x[:KEPT_ROWS].double()), (many, rounded)):
+        exact = F.linear(given, matrix, bias.bfloat16().double())
+        assert found.dtype is torch.bfloat16
+        torch.testing.assert_close(found.double(), exact, atol=2e-3, rtol=2**-8)
+    assert not torch.equal(few, many[:KEPT_ROWS])
+    exact = F.linear(x.double(), weight.double(), bias.double())
+    errors = [float((found.double() - exact[: len(found)]).norm()) for found in (few, many)]
+    size = float(exact.norm())
+    assert 0.005 < errors[0] / size < errors[1] / size < 0.05
 
 
 @pytest.mark.thorough

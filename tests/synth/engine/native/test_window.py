@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from synth.engine.codec.chunks import ROPE_ROWS, rope_at
 from synth.engine.codec.config import HEAD_DIM
+from synth.engine.codec.layers import ROPE_ROWS, rope_at
 from synth.engine.codec.stages import windowed_attention
 from synth.engine.native.convolution import (
     Ahead,

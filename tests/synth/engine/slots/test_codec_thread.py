@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 
@@ -218,6 +219,24 @@ def test_while_paused_streams_go_on_and_segments_wait_and_are_counted(codec: Cod
         codec.feed(finished(20, priority=0))
         assert (codec.is_behind(10), codec.is_behind(0)) == (True, False)
     assert answer_to(item).codes.shape[1] == 90
+
+
+def test_the_thread_waits_again_behind_chunks_of_a_cancelled_stream(
+    codec: CodecThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item, waits = finished(5, is_heard=True), threading.Event()
+    item.request.future.cancel()
+    wait = codec._changed.wait
+
+    def note_and_wait(timeout: float | None = None) -> bool:
+        waits.set()
+        return wait(timeout)
+
+    with codec._changed:
+        monkeypatch.setattr(codec._changed, "wait", note_and_wait)
+        codec.feed(item)
+
+    assert waits.wait(60), "it looks for work again and again"
 
 
 def test_a_cancelled_segment_is_not_decoded(codec: CodecThread, decoder: CodecDecoder) -> None:

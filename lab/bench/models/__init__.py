@@ -1,0 +1,1 @@
+"""The models that benchmarks run: presets with random weights, and checkpoints."""

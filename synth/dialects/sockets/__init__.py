@@ -1,1 +1,0 @@
-"""Speak over WebSockets what is still being written."""

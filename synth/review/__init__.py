@@ -1,1 +1,0 @@
-"""List what needs somebody's ears over all jobs, worst first, and take what is said."""

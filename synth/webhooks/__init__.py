@@ -1,1 +1,0 @@
-"""Tell users' own servers what happened, by the Standard Webhooks specification."""
