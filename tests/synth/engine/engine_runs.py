@@ -96,12 +96,14 @@ class Frames:
     after: Callable[[DecodeState], object] = lambda state: None
     count: int = 0
     sizes: list[int] = field(default_factory=list)  # slots computed in each frame
+    begun: list[Future[SegmentAudio]] = field(default_factory=list)  # in the order of first frames
     gate: threading.Event = field(default_factory=threading.Event)  # closed: no frame is begun
 
     def step(self, batch: SlotBatch, compute: Callable[[SlotBatch], None]) -> None:
         """Compute a frame."""
         assert self.gate.wait(180)
         self.before(batch.state)
+        self.begun += [one.future for one in batch.running if one.future not in self.begun]
         size = batch.bucket
         compute(batch)
         self.count += 1
