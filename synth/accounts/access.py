@@ -17,10 +17,10 @@ from hmac import compare_digest
 from typing import Any, TypeVar
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
-from django.db.models import Q, QuerySet
+from django.db.models import Prefetch, Q, QuerySet
 from django.utils import timezone
 
-from synth.models import ApiKey, Batch, BookSource, RenderJob, default_scopes
+from synth.models import ApiKey, Batch, BookSource, JobVoice, RenderJob, default_scopes
 from ttsweb.leases import DATABASE_AWAY
 from ttsweb.refusals import RefusedError
 from ttsweb.rights import LIMITS
@@ -32,6 +32,12 @@ Row = TypeVar("Row", RenderJob, Batch, BookSource)
 def visible_jobs(user: AbstractBaseUser | AnonymousUser) -> QuerySet[RenderJob]:
     """Return the jobs of this user, items of batches too; a superuser's are all."""
     return _visible(RenderJob.objects.all(), user)
+
+
+def with_voices(jobs: QuerySet[RenderJob]) -> QuerySet[RenderJob]:
+    """Have the voices of jobs read by one query for all jobs."""
+    pinned = JobVoice.objects.select_related("version__voice")
+    return jobs.prefetch_related(Prefetch("voices", pinned))
 
 
 def visible_batches(user: AbstractBaseUser | AnonymousUser, kind: Batch.Kind) -> QuerySet[Batch]:

@@ -18,7 +18,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from rest_framework import serializers
 
-from synth.accounts.access import visible_jobs
+from synth.accounts.access import visible_jobs, with_voices
 from synth.accounts.limits import KeyLimitError
 from synth.admin.job_form import JobForm
 from synth.api.jobs.serializers import file_name_of, has_audio, progress_of
@@ -303,7 +303,7 @@ class RenderJobAdmin(WorkAdmin):
         jobs = visible_jobs(user).select_related("owner").defer("text")
         jobs = jobs.annotate(text_start=Left("text", 80), book_title=F("book__title"))
         jobs = jobs.annotate(sample_title=F("sampled_book__title"))
-        return jobs.prefetch_related("voices__version__voice")
+        return with_voices(jobs)
 
     def look_up(self, rows: list[Any]) -> list[Any]:
         return look_up(rows)

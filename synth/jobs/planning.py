@@ -253,7 +253,8 @@ class Planner:
         columns["history"] = self.history_of(order, is_book=is_book)
         columns["kind"] = RenderJob.Kind.BOOK if is_book else RenderJob.Kind.SPEECH
         columns |= {"text": text, "language": language, "segments_total": num_pieces}
-        return RenderJob(**columns, owner_id=self.owner.pk if self.owner else None)
+        columns["owner"] = self.owner  # not its id alone: whoever writes the row would look it up
+        return RenderJob(**columns)
 
     def history_of(self, order: Order, *, is_book: bool) -> int:
         """Return after how many earlier segments those of an order are rendered.

@@ -64,6 +64,7 @@ class LaneState(NamedTuple):
     queued_jobs: int
     oldest: dt.datetime | None  # when the first of its queued jobs was made
     segments: int  # that are left of jobs that are queued or run
+    before: Before  # what is older than the job that was asked for; of all jobs if none was
 
 
 class QueueState:
@@ -78,11 +79,15 @@ class QueueState:
 
     @cached_property
     def before(self) -> dict[uuid.UUID, Before]:
-        return before_in_lane(self._jobs)
+        if len(self._jobs) != 1:
+            return before_in_lane(self._jobs)
+        [job] = self._jobs  # as every request that makes a job asks
+        lane = self.lanes.get((job.priority, job.lane))
+        return {job.pk: Before(0, 0) if lane is None else lane.before}
 
     @cached_property
     def lanes(self) -> dict[_Lane, LaneState]:
-        return read_lanes()
+        return read_lanes(self._jobs[0] if len(self._jobs) == 1 else None)
 
 
 def queue_positions(
@@ -112,25 +117,36 @@ def queue_positions(
     return found
 
 
-def read_lanes() -> dict[_Lane, LaneState]:
-    """Return what each lane with unfinished jobs has left, by one query."""
-    is_queued = Q(status=_QUEUED)
+def read_lanes(job: RenderJob | None = None) -> dict[_Lane, LaneState]:
+    """Return what each lane with unfinished jobs has left, by one query.
+
+    Args:
+        job: of what is older than this one each lane's `before` tells.
+    """
+    is_queued, is_older = Q(status=_QUEUED), Q()
+    if job is not None:
+        is_older = Q(created_at__lt=job.created_at) | Q(created_at=job.created_at, pk__lt=job.pk)
     rows = unfinished_jobs().values("priority", "lane")
     counted = rows.annotate(
         queued=Count("pk", filter=is_queued),
         oldest=Min("created_at", filter=is_queued),
         left=Sum(SEGMENTS_LEFT),
+        queued_before=Count("pk", filter=is_queued & is_older),
+        left_before=Sum(SEGMENTS_LEFT, filter=is_older, default=0),
     )
     return {
-        (row["priority"], row["lane"]): LaneState(row["queued"], row["oldest"], row["left"])
+        (row["priority"], row["lane"]): LaneState(
+            row["queued"],
+            row["oldest"],
+            row["left"],
+            Before(row["queued_before"], row["left_before"]),
+        )
         for row in counted
     }
 
 
 def before_in_lane(jobs: Sequence[RenderJob]) -> dict[uuid.UUID, Before]:
     """Return what comes before each job in its own lane, by one query for all of them."""
-    if len(jobs) == 1:  # as every request that makes a job asks: the database counts
-        return {jobs[0].pk: _before(jobs[0])}
     found = {job.pk: Before(0, 0) for job in jobs}
     if not found:
         return found
@@ -148,15 +164,6 @@ def before_in_lane(jobs: Sequence[RenderJob]) -> dict[uuid.UUID, Before]:
             found[pk] = Before(queued, segments)
         so_far[(priority, lane)] = Before(queued + (status == _QUEUED), segments + left)
     return found
-
-
-def _before(job: RenderJob) -> Before:
-    is_older = Q(created_at__lt=job.created_at) | Q(created_at=job.created_at, pk__lt=job.pk)
-    lane = unfinished_jobs().filter(is_older, priority=job.priority, lane=job.lane)
-    counted = lane.aggregate(
-        queued=Count("pk", filter=Q(status=_QUEUED)), segments=Sum(SEGMENTS_LEFT, default=0)
-    )
-    return Before(counted["queued"], counted["segments"])
 
 
 def unfinished_jobs() -> QuerySet[RenderJob]:

@@ -26,7 +26,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 from drf_spectacular.views import SpectacularSwaggerSplitView
 
-from synth.accounts.access import visible_jobs
+from synth.accounts.access import visible_jobs, with_voices
 from synth.admin.jobs import cell_context, render_cell, voices_of
 from synth.card import CARD_NAME, Card, CardError, read_card
 from synth.formats import FORMATS
@@ -57,7 +57,7 @@ def front_page(request: HttpRequest) -> HttpResponse:
 def studio_page(request: HttpRequest) -> HttpResponse:
     """Show the form, the first steps while there is nothing yet, and the user's newest jobs."""
     own = visible_jobs(request.user).filter(owner_id=request.user.pk, kind=RenderJob.Kind.SPEECH)
-    newest = own.prefetch_related("voices__version__voice").first()
+    newest = with_voices(own).first()
     pinned = newest.voices.all() if newest is not None else ()
     context = {
         **admin.site.each_context(request),
@@ -130,7 +130,7 @@ def _newest_jobs(request: HttpRequest) -> list[dict[str, Any]]:
     """Return the rows of the jobs that go on, then of the last ones that have ended."""
     jobs = visible_jobs(request.user).filter(batch__isnull=True).defer("text")
     jobs = jobs.annotate(start=Left("text", _TITLE_CHARS), book_title=F("book__title"))
-    jobs = jobs.prefetch_related("voices__version__voice")
+    jobs = with_voices(jobs)
     going = list(jobs.filter(status__in=UNFINISHED)[:JOBS_SHOWN])
     ended = jobs.exclude(status__in=UNFINISHED)[: JOBS_SHOWN - len(going)]
     return [

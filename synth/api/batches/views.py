@@ -17,7 +17,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.accounts.access import visible_batches, visible_jobs
+from synth.accounts.access import visible_batches, visible_jobs, with_voices
 from synth.api.authentication import key_of
 from synth.api.batches.books import add_entries, digest_of, make_batch, upload_to_batch
 from synth.api.batches.entries import entries_rejected
@@ -203,7 +203,7 @@ class BatchItemsView(ListView[RenderJob]):
         batch = _find_texts(self.request, self.kwargs["batch_id"])
         items = visible_jobs(self.request.user).filter(batch=batch)
         items = items.annotate(text_start=Left("text", 200))
-        return items.prefetch_related("voices__version__voice").defer("text")
+        return with_voices(items).defer("text")
 
 
 class BatchResultsView(APIView):

@@ -22,7 +22,7 @@ from synth.models import PRIORITIES, Export, JobVoice, RenderJob, Segment
 from synth.signals import description_asked
 from synth.transitions.jobs import UNFINISHED
 from ttsweb.http.api import ApiProblem
-from ttsweb.http.fields import LookUpMixin, PageSerializer, ShownField
+from ttsweb.http.fields import LookUpMixin, PageSerializer, SharedFieldsMixin, ShownField
 from ttsweb.http.nouns import without_file
 from ttsweb.http.query_filters import id_filter, ids_filter, moment_filter, names_filter
 from ttsweb.http.ranged import StoredObject
@@ -181,7 +181,7 @@ def priority_field() -> ShownField:
     )
 
 
-class JobVoiceSerializer(serializers.ModelSerializer[JobVoice]):
+class JobVoiceSerializer(SharedFieldsMixin, serializers.ModelSerializer[JobVoice]):
     """A voice of the job; id and name are null for a clip that came with the job."""
 
     speaker = integer()
@@ -198,7 +198,7 @@ class JobVoiceSerializer(serializers.ModelSerializer[JobVoice]):
         read_only_fields = fields
 
 
-class JobListSerializer(LookUpMixin, serializers.ModelSerializer[RenderJob]):
+class JobListSerializer(SharedFieldsMixin, LookUpMixin, serializers.ModelSerializer[RenderJob]):
     """A job and its progress."""
 
     kind = serializers.ChoiceField(choices=KINDS, read_only=True)

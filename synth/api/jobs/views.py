@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.accounts.access import visible_jobs
+from synth.accounts.access import visible_jobs, with_voices
 from synth.api.authentication import key_of
 from synth.api.fields import StrictTextField, integer, number, optional_name, string, strings
 from synth.api.jobs.requests import (
@@ -102,7 +102,7 @@ def live_answer(
 
 def _shown(jobs: QuerySet[RenderJob]) -> QuerySet[RenderJob]:
     """Add what the serializers read beside the row itself."""
-    return jobs.annotate(text_start=Left("text", 200)).prefetch_related("voices__version__voice")
+    return with_voices(jobs.annotate(text_start=Left("text", 200)))
 
 
 def _find(request: Request, job_id: uuid.UUID) -> RenderJob:

@@ -69,7 +69,7 @@ def test_pace_is_read_once_a_second_and_by_few_queries_for_place_and_time(
     monkeypatch.setattr(eta._lately, "default_timeout", 60)  # a slow machine may need its second
     rendered(voice)
     job = job_of(voice, 3)
-    for num_queries in (4, 3):  # texts, what is before, lanes; at first what ended
+    for num_queries in (3, 2):  # texts, lanes with what is before; at first what ended
         queue = QueueState([job])
         with django_assert_num_queries(num_queries):
             assert queue_positions([job], queue) and etas([job], queue)

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from synth.jobs.queue import before_in_lane, queue_positions
+from synth.jobs.queue import QueueState, before_in_lane, queue_positions
 from synth.models import RenderJob
 from tests.factories import claim, make_job, make_voice
 from voices.models import Voice
@@ -134,5 +134,5 @@ def test_job_by_itself_has_the_place_that_it_has_on_a_page(voice: Voice) -> None
 
     page = before_in_lane(jobs)
 
-    assert {job.pk: before_in_lane([job])[job.pk] for job in jobs} == page
+    assert {job.pk: QueueState([job]).before[job.pk] for job in jobs} == page
     assert any(before.queued_jobs and before.segments for before in page.values())
