@@ -1,10 +1,13 @@
-"""Know who asks, by an API key, and what the key may do."""
+"""Know who asks, by an API key, what the key may do, and keep who did what."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import uuid
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from django.conf import settings
+from django.http import HttpRequest
 from rest_framework import exceptions
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.permissions import SAFE_METHODS, IsAuthenticated
@@ -12,12 +15,14 @@ from rest_framework.request import Request
 
 from synth.accounts.access import KeyRejectedError, find_key
 from synth.accounts.limits import KeyLimitError, count_request
-from synth.models import ApiKey
+from synth.models import ApiKey, AuditEntry
+from ttsweb import leases
 from ttsweb.http.api import ApiProblem, problem_of
 from ttsweb.http.asgi_ask import COUNTED
 
 # Where clients of other services put their key: Azure's and ElevenLabs'.
 KEY_HEADERS = ("api-key", "xi-api-key")
+_MOST_IDS = 100  # of rows that an action of the admin was asked for
 
 
 def bearer_key(headers: Mapping[str, str]) -> str | None:
@@ -113,3 +118,80 @@ class KeyPermission(IsAuthenticated):
 def key_of(request: Request) -> ApiKey | None:
     """Return the API key of a request; None where a session opened it."""
     return request.auth if isinstance(request.auth, ApiKey) else None
+
+
+def audit_within(request: Request, *, status: int) -> Callable[[uuid.UUID], None]:
+    """Return what keeps a request's audit entry in the transaction that makes its row.
+
+    A transaction of its own, as other requests have, would wait for another turn to write. Once the
+    row is made, `note_audited` says that there is an entry.
+
+    Args:
+        status: of the answer, once the row is made.
+    """
+    return lambda made: write_audit(request._request, status, made=made)
+
+
+def note_audited(request: Request) -> None:
+    request._request.is_audited = False  # type: ignore[attr-defined]  # as the middleware reads it
+
+
+def write_audit(request: HttpRequest, status: int, *, made: object = None) -> None:
+    """Keep who did what, when and from where; never a text.
+
+    Args:
+        status: of the answer.
+        made: the id of the row that the request has made.
+    """
+    key = getattr(request, "api_key", None)
+    match: Any = request.resolver_match
+    AuditEntry.objects.create(
+        created_at=leases.database_now(),
+        user_id=request.user.pk,
+        username=request.user.get_username() or getattr(request, "tried_name", ""),
+        key_id=key.pk if key is not None else None,
+        key_prefix=key.prefix if key is not None else "",
+        method=str(request.method),
+        route=(match.view_name or match.route)[:100],
+        ids=_ids_of(request, match, made),
+        address=client_address(request),
+        status=status,
+    )
+
+
+def _ids_of(request: HttpRequest, match: Any, made: object) -> dict[str, Any]:
+    """Return the ids in the path, those that an action of the admin was for, and a new row's.
+
+    Whatever is no id may be words of somebody's, and is left out.
+    """
+    ids: dict[str, Any] = {name: one for name, one in match.kwargs.items() if _is_id(one)}
+    if "admin" in match.app_names:
+        chosen = [one for one in request.POST.getlist("_selected_action") if _is_id(one)]
+        if chosen:
+            ids["chosen"] = chosen[:_MOST_IDS]
+    if _is_id(made):
+        ids["id"] = made
+    return {name: one if isinstance(one, list | int) else str(one) for name, one in ids.items()}
+
+
+def _is_id(value: object) -> bool:
+    if isinstance(value, uuid.UUID | int):
+        return True
+    if not isinstance(value, str):
+        return False
+    try:
+        return bool((value.isascii() and value.isdigit() and len(value) < 20) or uuid.UUID(value))
+    except ValueError:
+        return False
+
+
+def client_address(request: HttpRequest) -> str:
+    """Return who connects or, where the site is told that it stands behind a proxy, whom that saw.
+
+    A proxy adds the address to those that it was told: only the last one is its own word.
+    """
+    if settings.BEHIND_HTTPS_PROXY:
+        forwarded = request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip()
+        if forwarded:
+            return forwarded[:45]
+    return str(request.META.get("REMOTE_ADDR", ""))[:45]

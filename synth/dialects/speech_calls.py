@@ -27,7 +27,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from synth.accounts.access import visible_jobs
-from synth.api.authentication import key_of
+from synth.api.authentication import audit_within, key_of, note_audited
 from synth.api.jobs.requests import read_idempotency_key
 from synth.audio.writers import file_rate, open_writer
 from synth.card import read_card
@@ -56,8 +56,8 @@ OPENAI_REPEAT_SECONDS = 600.0
 _KEY_START = "/v1/audio/speech "
 
 
-def order_speech(order: Order, sender: Sender) -> RenderJob:
-    """Return the job of an order, made now or found.
+def order_speech(order: Order, sender: Sender) -> tuple[RenderJob, bool]:
+    """Return the job of an order, and whether it was made now or found.
 
     Args:
         order: its voice is one that was found; `live` says that its audio is going to be heard
@@ -77,7 +77,7 @@ def order_speech(order: Order, sender: Sender) -> RenderJob:
     job, is_new = submit_job(order, known_by)
     if order.live and not is_new and job.status in UNFINISHED:
         request_live(job.pk)
-    return job
+    return job, is_new
 
 
 def _digest(order: Order) -> str:
@@ -167,7 +167,11 @@ def speak(
         live=True,
         **call.options,
     )
-    job = order_speech(order, Sender(owner, key_of(request), idempotency_key))
+    keep = audit_within(request, status=200)
+    sender = Sender(owner, key_of(request), idempotency_key, keep=keep)
+    job, is_new = order_speech(order, sender)
+    if is_new:
+        note_audited(request)
     return speech_answer(
         request._request,
         job,

@@ -11,6 +11,7 @@ import itertools
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -49,12 +50,14 @@ class Sender:
         api_key: the API key that asks, whose limits hold.
         idempotency_key: at most 255 characters; empty makes something new in any case.
         body_digest: digest of the request, which must be the same for the same key.
+        keep: called with the id of a job that is made, within the transaction that makes it.
     """
 
     owner: AbstractBaseUser | None
     api_key: ApiKey | None = None
     idempotency_key: str = ""
     body_digest: str = ""
+    keep: Callable[[uuid.UUID], None] | None = None
 
     @property
     def owner_id(self) -> int | None:
@@ -80,7 +83,8 @@ def submit_job(order: Order, sender: Sender) -> tuple[RenderJob, bool]:
         planned = Planner(sender.owner).plan(order)
         planned.job.idempotency_key = sender.idempotency_key
         planned.job.body_digest = sender.body_digest
-        return write_job(planned, api_key=sender.api_key)
+        keep = partial(sender.keep, planned.job.pk) if sender.keep is not None else None
+        return write_job(planned, api_key=sender.api_key, on_begun=keep)
 
     return make_once(RenderJob.objects.all(), make, sender)
 
@@ -137,8 +141,13 @@ def check_digest(known: str, digest: str, *, noun: str, pk: uuid.UUID) -> None:
         )
 
 
-def write_job(planned: PlannedJob, *, api_key: ApiKey | None = None) -> RenderJob:
-    """Store the references' bytes, then write all rows of a job in one transaction.
+def write_job(
+    planned: PlannedJob,
+    *,
+    api_key: ApiKey | None = None,
+    on_begun: Callable[[], None] | None = None,
+) -> RenderJob:
+    """Store the references' bytes, then write all rows of a job, as `write_jobs` does.
 
     Raises:
         SubmitRejectedError: clip_*, transcript_*, voice_not_found (deleted meanwhile).
@@ -158,7 +167,8 @@ def write_job(planned: PlannedJob, *, api_key: ApiKey | None = None) -> RenderJo
                     stored = store_clip(clip.content, container=container, tenant=tenant)
                     stored_clip = replace(clip, content=None, stored=stored, container=container)
                     clips[speaker] = stored_clip
-            write_jobs([replace(planned, references=clips)], api_key=api_key)
+            plans = [replace(planned, references=clips)]
+            write_jobs(plans, api_key=api_key, on_begun=on_begun)
             break
         except BaseException as error:
             collect_clips(clip.stored.pk for clip in clips.values() if clip.stored is not None)

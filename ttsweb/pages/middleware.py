@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -32,8 +31,7 @@ from django.utils.deprecation import MiddlewareMixin
 from django.views import defaults
 
 from synth.accounts.sign_in import user_of_proxy
-from synth.models import AuditEntry
-from ttsweb import leases
+from synth.api.authentication import write_audit
 from ttsweb.configuration.library import (
     ADMIN_CONTENT_POLICY,
     CONTENT_POLICY,
@@ -44,7 +42,6 @@ from ttsweb.http.problems import PROBLEM_TYPE, away_of, error_shape, problem_bod
 logger = logging.getLogger(__name__)
 
 _CHANGING = ("POST", "PUT", "PATCH", "DELETE")
-_MOST_IDS = 100  # of rows that an action of the admin was asked for
 API_START = "/api/"
 _PARTS = {"database_unavailable": "database", "storage_unavailable": "storage"}
 _MOST_HOST_CHARS = 100
@@ -78,23 +75,12 @@ class HostCheckMiddleware(CommonMiddleware):
         return super().process_request(request)
 
 
-def client_address(request: HttpRequest) -> str:
-    """Return who connects or, where the site is told that it stands behind a proxy, whom that saw.
-
-    A proxy adds the address to those that it was told: only the last one is its own word.
-    """
-    if settings.BEHIND_HTTPS_PROXY:
-        forwarded = request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip()
-        if forwarded:
-            return forwarded[:45]
-    return str(request.META.get("REMOTE_ADDR", ""))[:45]
-
-
 class AuditMiddleware(MiddlewareMixin):
     """Keep a row of each changing request of somebody known, after the view's own transactions.
 
     Of requests by nobody only tries to sign in are kept (`note_try`): strangers must not fill the
-    disk. Nor do the steps of workers, of which each beginning alone is kept (`is_audited`).
+    disk. Nor do the steps of workers, of which each beginning alone is kept (`is_audited`), and
+    what a view has kept itself (`audit_within`).
     """
 
     def process_response(
@@ -105,7 +91,9 @@ class AuditMiddleware(MiddlewareMixin):
             is_change = request.method in _CHANGING
             if getattr(request, "is_audited", is_change and user.is_authenticated):
                 try:
-                    _write(request, response, user)
+                    made = getattr(response, "data", None) if request.method == "POST" else None
+                    row = made.get("id") if isinstance(made, Mapping) else None
+                    write_audit(request, response.status_code, made=row)
                 except DatabaseError:
                     logger.exception("audit entry not written: %s", request.resolver_match.route)
         return response
@@ -114,50 +102,6 @@ class AuditMiddleware(MiddlewareMixin):
 def note_try(request: Any, name: str, *, is_noted: bool = True) -> None:
     """Have the audit log keep a try to sign in, with the name that was tried, or leave it out."""
     request.is_audited, request.tried_name = is_noted, name
-
-
-def _write(request: HttpRequest, response: HttpResponseBase, user: Any) -> None:
-    key = getattr(request, "api_key", None)
-    match: Any = request.resolver_match
-    AuditEntry.objects.create(
-        created_at=leases.database_now(),
-        user_id=user.pk,
-        username=user.get_username() or getattr(request, "tried_name", ""),
-        key_id=key.pk if key is not None else None,
-        key_prefix=key.prefix if key is not None else "",
-        method=str(request.method),
-        route=(match.view_name or match.route)[:100],
-        ids=_ids_of(request, response, match),
-        address=client_address(request),
-        status=response.status_code,
-    )
-
-
-def _ids_of(request: HttpRequest, response: HttpResponseBase, match: Any) -> dict[str, Any]:
-    """Return the ids in the path, those that an action of the admin was for, and a new row's.
-
-    Whatever is no id may be words of somebody's, and is left out.
-    """
-    ids: dict[str, Any] = {name: one for name, one in match.kwargs.items() if _is_id(one)}
-    if "admin" in match.app_names:
-        chosen = [one for one in request.POST.getlist("_selected_action") if _is_id(one)]
-        if chosen:
-            ids["chosen"] = chosen[:_MOST_IDS]
-    made = getattr(response, "data", None)
-    if isinstance(made, Mapping) and request.method == "POST" and _is_id(made.get("id")):
-        ids["id"] = made["id"]
-    return {name: one if isinstance(one, list | int) else str(one) for name, one in ids.items()}
-
-
-def _is_id(value: Any) -> bool:
-    if isinstance(value, uuid.UUID | int):
-        return True
-    if not isinstance(value, str):
-        return False
-    try:
-        return bool((value.isascii() and value.isdigit() and len(value) < 20) or uuid.UUID(value))
-    except ValueError:
-        return False
 
 
 class ProxyUserMiddleware(MiddlewareMixin):

@@ -25,10 +25,11 @@ from unfold.forms import AuthenticationForm
 
 from synth.accounts import sign_in
 from synth.accounts.sign_in import Attempt, LockedOutError
+from synth.api.authentication import client_address
 from synth.models import NoticeWish, SecondFactor
 from ttsweb.configuration.library import ADMIN_CONTENT_POLICY, CONTENT_POLICY_HEADER
 from ttsweb.http.problems import STATUSES, status_of
-from ttsweb.pages.middleware import client_address, note_try
+from ttsweb.pages.middleware import note_try
 
 logger = logging.getLogger(__name__)
 

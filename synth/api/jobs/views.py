@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from django.db.models import Q, QuerySet
@@ -15,7 +16,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.accounts.access import visible_jobs, with_voices
-from synth.api.authentication import key_of
+from synth.api.authentication import audit_within, key_of, note_audited
 from synth.api.fields import StrictTextField, integer, number, optional_name, string, strings
 from synth.api.jobs.requests import (
     IDEMPOTENCY_PARAMETER,
@@ -143,7 +144,10 @@ class JobsView(ListView[RenderJob]):
         serializer = reader(data=request.data, context={"is_form": is_form})
         serializer.is_valid(raise_exception=True)
         order = serializer.validated_data["order"]
-        job, is_new = submit_job(order, sender_of(request, key))
+        sender = replace(sender_of(request, key), keep=audit_within(request, status=202))
+        job, is_new = submit_job(order, sender)
+        if is_new:
+            note_audited(request)
         return JOB.answer(request, job.pk, status=202 if is_new else 200)
 
 

@@ -16,11 +16,13 @@ from rest_framework.test import APIClient
 
 from synth.accounts import sign_in
 from synth.accounts.access import create_key
+from synth.jobs import submit
 from synth.models import AuditEntry, SignInTry
 from tests.answers import refusal_of
 from tests.api.routes import client_with
 from tests.factories import make_user, make_voice
 from ttsweb import leases
+from ttsweb.refusals import SubmitRejectedError
 
 pytestmark = pytest.mark.django_db
 SECRET = "A marked sentence that nobody else may read."
@@ -222,3 +224,25 @@ def test_admin_shows_the_log_and_changes_nothing_of_it(client: Client) -> None:
     for place in ("add/", f"{entry.pk}/delete/"):
         address = reverse("admin:synth_auditentry_changelist") + place
         assert client.get(address, HTTP_HOST="localhost").status_code == 403
+
+
+def test_entry_of_a_job_is_kept_with_the_job_or_not_at_all(
+    keyed: tuple[Any, Any, APIClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_voice("Ada", shared=True)
+    order = {"text": "Good morning.", "voice": "Ada"}
+
+    def break_off(*_: Any, **__: Any) -> None:
+        raise SubmitRejectedError("voice_not_found", "The voice was deleted.")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(submit, "_insert_segments", break_off)
+        refused = keyed[2].post(reverse("jobs"), order)
+    made = keyed[2].post(reverse("jobs"), order, HTTP_IDEMPOTENCY_KEY="once")
+    repeated = keyed[2].post(reverse("jobs"), order, HTTP_IDEMPOTENCY_KEY="once")
+
+    entries = AuditEntry.objects.order_by("pk")
+    job = {"id": made.json()["id"]}
+    expected = [(refused.status_code, {}), (202, job), (200, job)]
+    assert [(entry.status, entry.ids) for entry in entries] == expected
+    assert repeated.status_code == 200 and refused.status_code >= 400
