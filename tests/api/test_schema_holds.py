@@ -42,6 +42,9 @@ UNSAYABLE = {
     "bad_event_id",  # which events there were
     *("bit_rate_unfit", "sample_rate_unfit"),  # what a format can have
     "cursor_invalid",  # which cursors there are
+    "date_invalid",  # which days a month has
+    "placeholder_unknown",  # what is in braces: generators spoil a pattern of any length
+    "history_not_supported",  # what the model's card allows
     "idempotency_key_reused",  # which keys were used
     "group_unknown",  # which groups there are
     "permission_unknown",  # which permissions there are

@@ -21,7 +21,12 @@ from synth.api.option_fields import (
     read_each,
 )
 from synth.audiobooks.plans import METADATA_FIELDS, METADATA_LISTS
-from synth.books.rules import MAX_CREDITS_CHARS, CreditsError, check_template, fold_name
+from synth.books.rules import (
+    MAX_CREDITS_CHARS,
+    CreditsError,
+    check_template,
+    fold_name,
+)
 from synth.text.normalise import is_speakable
 from ttsweb.http.api import StrictSerializer
 from ttsweb.http.fields import SelfDescribingField
@@ -181,8 +186,9 @@ class CreditsField(StrictTextField):
 
 MAX_LINE_CHARS, MAX_NAME_CHARS, MAX_DESCRIPTION_CHARS = 500, 300, 10_000
 MOST_NAMES = 50
-_DATE = re.compile(r"[0-9]{4}(-(0[1-9]|1[0-2])(-[0-9]{2})?)?")
+_DATE = re.compile(r"[0-9]{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01]))?)?")
 _NUMBER = re.compile(r"[0-9]{1,5}(\.[0-9]{1,3})?")
+_MAY_BE = r"^\s*({})?\s*$"  # the pattern of a line that may be empty
 _LINES = frozenset("\n\t")
 
 
@@ -219,10 +225,16 @@ class MetadataSerializer(StrictSerializer):
     subtitle = _line_field()
     series = _line_field()
     series_index = _line_field(
-        max_length=10, help_text='Position in the series, as text: "2" or "2.5".'
+        max_length=10,
+        pattern=_MAY_BE.format(_NUMBER.pattern),
+        help_text='Position in the series, as text: "2" or "2.5".',
     )
     publisher = _line_field()
-    date = _line_field(max_length=10, help_text="Such as 1895, 1895-05 or 1895-05-07.")
+    date = _line_field(
+        max_length=10,
+        pattern=_MAY_BE.format(_DATE.pattern),
+        help_text="Such as 1895, 1895-05 or 1895-05-07.",
+    )
     description = StrictTextField(required=False, allow_null=True, max_length=MAX_DESCRIPTION_CHARS)
     language = LanguageField(required=False, allow_null=True)
     rights = _line_field()
