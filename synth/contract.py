@@ -205,6 +205,15 @@ def frame_cap(spoken_text: str) -> int:
     return min(max(frames, _FEWEST_FRAMES), _MOST_FRAMES)
 
 
+def room_needed(max_frames: int) -> int:
+    """Return the frames that a slot must have room for where a rendering may take at most so many.
+
+    Half of them: twice what calm speech takes by `frame_cap`. Speech that a slot has no room for
+    ends as CONTEXT_FULL.
+    """
+    return -(-max_frames // 2)
+
+
 def content_key(spec: RenderSpec, engine: EngineClass, voices_key: VoicesKey | None = None) -> str:
     """Return the digest of all that a rendering depends on: same key, same audio.
 

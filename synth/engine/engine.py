@@ -21,6 +21,7 @@ from synth.contract import (
     RenderSpec,
     Sampling,
     SegmentAudio,
+    room_needed,
 )
 from synth.engine.codec.halves import encode_reference
 from synth.engine.codec.load import decoding_precision
@@ -299,7 +300,7 @@ class Engine:
         deadline_seconds: float | None,
         live: LiveAudio | None,
     ) -> SlotRequest:
-        """Return a request that fits into a slot with the speech it may need."""
+        """Return a request that fits into a slot with the speech that it needs."""
         if spec.sampling.max_frames < 1:
             raise InvalidSpecError("A segment needs room for at least one frame.")
         if deadline_seconds is not None and not deadline_seconds > 0:
@@ -316,7 +317,7 @@ class Engine:
             deadline_seconds=deadline_seconds,
             live=live,
         )
-        limit = self._state.max_positions - spec.sampling.max_frames
+        limit = self._state.max_positions - room_needed(spec.sampling.max_frames)
         if request.positions > limit:
             raise PromptTooLongError(positions=request.positions, limit=max(limit, 0))
         return request

@@ -27,7 +27,8 @@ class Command(BaseCommand):
             default="plain",
             help=(
                 "the engine's path: plain (every file), batched (the language model in shared "
-                "slots, with reused prefixes), or streamed (the codec in chunks)"
+                "slots, with reused prefixes), streamed (the codec in chunks), or compiled (frames "
+                "and audio by compiled code)"
             ),
         )
         parser.add_argument(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -123,7 +124,7 @@ def resolve_device(name: str) -> torch.device:
 
     Raises:
         InvalidSpecError: the name is unknown to torch, the machine has no such device, or the
-            engine does not run on it.
+            engine or this PyTorch does not run on it.
     """
     if name == "auto":
         name = "cuda:0" if torch.cuda.is_available() else "cpu"
@@ -151,8 +152,30 @@ def resolve_device(name: str) -> torch.device:
                 f"{count} CUDA devices. Use auto or cpu, or install a CUDA build with "
                 "TTS_TORCH=cuda."
             )
-        return torch.device("cuda", device.index or 0)
+        device = torch.device("cuda", device.index or 0)
+        _check_build(find_card(device), torch.cuda.get_arch_list())
+        return device
     return torch.device("cpu")
+
+
+def _check_build(card: Card, names: Sequence[str]) -> None:
+    """Raise InvalidSpecError where PyTorch has no code for a card.
+
+    Args:
+        names: what it has code for: sm_86 runs on 8.6 and on what follows within 8, and a driver
+            translates compute_90 for all that follows; none means that it does not say.
+    """
+    for name in names:
+        kind, _, digits = name.partition("_")
+        capability = (int(digits[:-1]), int(digits[-1])) if digits.isdigit() else (0, 0)
+        is_near = kind == "compute" or capability[0] == card.capability[0]
+        if is_near and capability <= card.capability:
+            return
+    if names:
+        raise InvalidSpecError(
+            f"torch {torch.__version__} has code for {', '.join(names)} and none for the device "
+            f"{card}; set TTS_DEVICE=cpu, or use a device that it has code for."
+        )
 
 
 def describe_device(device: torch.device) -> str:

@@ -18,7 +18,6 @@ from synth.engine.codec.streams import graph_bytes
 from synth.engine.device import DeviceMemory, find_memory
 from synth.engine.errors import SlotsDoNotFitError
 from synth.engine.loading.engine_config import (
-    MIN_POSITIONS,
     EngineConfig,
     Numbers,
     choose_numbers,
@@ -48,6 +47,7 @@ RESERVE_SHARE = {"cpu": 0.10, "cuda": 0.05}
 # A narrow codec's passes on a CPU are so short that what Python does for each of them counts.
 CPU_PASS_BYTES = 320 * 2**20  # about 64 frames of a full-size decoder
 MOST_CPU_FRAMES = 192
+SPEAKING_POSITIONS = 512  # a slot that is advised has room for a short voice and a sentence
 CODEC_SHARE = 0.25  # of what weights and reserve leave
 PREFIX_SHARE = 0.10  # of the same; the codec's is of what is left after this
 # Of a number in 8 bits, measured: scale and sum of its row, and on a CPU the layout's padding.
@@ -233,13 +233,14 @@ def _refusal(
     slots, positions = max(asked, 1), demand.max_positions
     per_position = demand.slot_bytes / positions
     fewer, shorter = left // demand.slot_bytes, int(left / slots / per_position)
-    if fewer < 1 and shorter < MIN_POSITIONS:
+    can_shorten = shorter >= min(positions, SPEAKING_POSITIONS)
+    if fewer < 1 and not can_shorten:
         return (
             f"The model does not fit into the memory of {memory.source}: {taken}. "
             f"{_what_fits(demand, memory, asked, find)}"
         )
     advice = [f"TTS_ENGINE_SLOTS to {fewer} or fewer"] if fewer >= 1 else []
-    if shorter >= MIN_POSITIONS:
+    if can_shorten:
         advice.append(f"TTS_ENGINE_MAX_POSITIONS to {shorter} or fewer")
     return (
         f"{slots} slot{'s' if slots > 1 else ''} of {positions} positions need "

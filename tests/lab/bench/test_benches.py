@@ -221,7 +221,7 @@ def test_what_runs_beside_a_stream_fits_into_its_slot(monkeypatch: pytest.Monkey
 
 
 def test_slots_that_could_not_be_kept_busy_are_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "BUSY_TIMES", 10_000)
+    monkeypatch.setattr(stream, "BUSY_TIMES", 20_000)
     monkeypatch.setattr(stream, "check_context", lambda shape, positions: None)
     with pytest.raises(PromptTooLongError):
         run(stream, *STREAM, "--busy", "1")

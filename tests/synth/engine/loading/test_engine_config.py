@@ -14,10 +14,11 @@ import torch
 
 from lab.bench.models.shapes import preset
 from lab.golden.models import Loaded
-from synth.contract import EngineClass
+from synth.contract import EngineClass, frame_cap, room_needed
 from synth.engine.errors import InvalidSpecError
 from synth.engine.loading import engine_config, loaded_models
 from synth.engine.loading.engine_config import (
+    FEWER_POSITIONS,
     Card,
     Numbers,
     choose_numbers,
@@ -259,3 +260,11 @@ def test_other_weights_other_decoder_and_other_versions_are_other_classes(
     monkeypatch.setattr(loaded_models, "PROMPT_VERSION", "99")
     copy("prompt")
     assert changed("prompt") == {"sampler", "model"}
+
+
+def test_slots_of_a_small_card_hold_a_voice_and_the_longest_segment() -> None:
+    """S2 Pro's card allows 600 characters, and a clip has at most 30 s, which are transcribed."""
+    chars, clip = 600, 30 * 21.53
+    room = FEWER_POSITIONS - room_needed(frame_cap("x" * chars))
+    tokens = (450 + chars) / 3  # of a transcript of 15 characters a second, and of the text
+    assert room > clip + tokens
