@@ -129,12 +129,15 @@ def _write(request: HttpRequest, response: HttpResponseBase, user: Any) -> None:
         route=(match.view_name or match.route)[:100],
         ids=_ids_of(request, response, match),
         address=client_address(request),
-        status=response.status_code,
+        # Of a call for speech the answer here is mostly kept back until there is audio.
+        status=getattr(request, "audited_status", response.status_code),
     )
 
 
 def _ids_of(request: HttpRequest, response: HttpResponseBase, match: Any) -> dict[str, Any]:
     """Return the ids in the path, those that an action of the admin was for, and a new row's.
+
+    The job of a call for speech is one, also where an equal call has made it.
 
     Whatever is no id may be words of somebody's, and is left out.
     """
@@ -146,6 +149,8 @@ def _ids_of(request: HttpRequest, response: HttpResponseBase, match: Any) -> dic
     made = getattr(response, "data", None)
     if isinstance(made, Mapping) and request.method == "POST" and _is_id(made.get("id")):
         ids["id"] = made["id"]
+    if (job := getattr(request, "audited_job", None)) is not None:
+        ids["id"] = job
     return {name: one if isinstance(one, list | int) else str(one) for name, one in ids.items()}
 
 
