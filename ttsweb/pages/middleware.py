@@ -130,7 +130,7 @@ def _write(request: HttpRequest, response: HttpResponseBase, user: Any) -> None:
         ids=_ids_of(request, response, match),
         address=client_address(request),
         # Of a call for speech the answer here is mostly kept back until there is audio.
-        status=getattr(request, "audited_status", response.status_code),
+        status=getattr(request, "noted_status", response.status_code),
     )
 
 
@@ -149,7 +149,7 @@ def _ids_of(request: HttpRequest, response: HttpResponseBase, match: Any) -> dic
     made = getattr(response, "data", None)
     if isinstance(made, Mapping) and request.method == "POST" and _is_id(made.get("id")):
         ids["id"] = made["id"]
-    if (job := getattr(request, "audited_job", None)) is not None:
+    if (job := getattr(request, "noted_job", None)) is not None:
         ids["id"] = job
     return {name: one if isinstance(one, list | int) else str(one) for name, one in ids.items()}
 
