@@ -120,10 +120,12 @@ class TraceMiddleware(MiddlewareMixin):
         if match is not None and match.route:
             span.update_name(f"{request.method} /{match.route}")
             span.set_attribute("http.route", f"/{match.route}")
-        span.set_attribute("http.response.status_code", response.status_code)
-        if found := _JOB.search(response.get("Location", "")) or _JOB.search(request.path):
-            span.set_attribute("ttsweb.job_id", found[1])
-        if response.status_code >= 500:
+        status = getattr(request, "noted_status", response.status_code)  # see `speech_wait`
+        span.set_attribute("http.response.status_code", status)
+        found = _JOB.search(response.get("Location", "")) or _JOB.search(request.path)
+        if job_id := found[1] if found else getattr(request, "noted_job", ""):
+            span.set_attribute("ttsweb.job_id", str(job_id))
+        if status >= 500:
             span.set_status(StatusCode.ERROR)
         span.end()
         return response

@@ -374,7 +374,8 @@ def _tell(error: ClientError) -> NoReturn:
     elif code in _OTHERS_WRITE:
         text = "Another writer is storing the same object in this moment."
     else:
-        text = f"The S3 storage answered {status or ''} {code}.".replace("  ", " ")
+        said = dict.fromkeys(str(one) for one in (status, code) if one)  # some say the status alone
+        text = f"The S3 storage answered {' '.join(said)}."
     raise StorageAwayError(text) from error
 
 

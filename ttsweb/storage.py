@@ -40,10 +40,10 @@ class StorageAwayError(OSError):
     """
 
     def __init__(self, sentence: str, number: int = errno.EIO) -> None:
-        super().__init__(number, sentence)
+        super().__init__(number, sentence.removesuffix("."))  # as the system's own texts are
 
     def __str__(self) -> str:
-        return str(self.strerror)
+        return f"{self.strerror}."
 
 
 class AtomicFileSystemStorage(FileSystemStorage):

@@ -6,7 +6,7 @@ Who sees the whole installation also reads here who changed what: the audit log.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from django.contrib.auth import get_user_model
@@ -148,14 +148,22 @@ def _find_in_reach(request: Request, key_id: uuid.UUID) -> ApiKey:
         ApiProblem: 403 key_may_more.
     """
     row, own = _find(request, key_id), key_of(request)
-    more = [] if own is None else [scope for scope in row.scopes if scope not in own.scopes]
-    if more:
+    if own is not None and (more := _missing_of(request, own, row.scopes)):
         sentence = (
             f"That API key has scopes that yours lacks: {', '.join(more)}. Use a key that "
             "has them, or change the key in the admin."
         )
         raise ApiProblem(403, "key_may_more", sentence)
     return row
+
+
+def _missing_of(request: Request, own: ApiKey, scopes: Collection[str]) -> list[str]:
+    """Return those of some scopes that a key neither has nor gives.
+
+    `worker` goes with no other scope, so that a superuser's `admin` stands for it.
+    """
+    stands_for = [ApiKey.Scope.WORKER] if getattr(request.user, "is_superuser", False) else []
+    return [scope for scope in scopes if scope not in (*own.scopes, *stands_for)]
 
 
 def _make(request: Request, asked: Mapping[str, Any]) -> ApiKey:
@@ -165,7 +173,7 @@ def _make(request: Request, asked: Mapping[str, Any]) -> ApiKey:
     if "scopes" not in wanted:
         has = default_scopes() if own is None else own.scopes
         wanted["scopes"] = [scope for scope in default_scopes() if scope in has]
-    _check_no_more(own, wanted, is_new=True)
+    _check_no_more(request, wanted, is_new=True)
     row, key = create_key(
         user,
         wanted["name"],
@@ -178,7 +186,7 @@ def _make(request: Request, asked: Mapping[str, Any]) -> ApiKey:
 
 
 def _change(request: Request, row: ApiKey, changes: Mapping[str, Any]) -> None:
-    _check_no_more(key_of(request), changes, is_new=False)
+    _check_no_more(request, changes, is_new=False)
     if "scopes" in changes:
         check_scopes(changes["scopes"], row.user)
     living = ApiKey.objects.filter(pk=row.pk, revoked_at__isnull=True)
@@ -208,16 +216,16 @@ def _user_of(request: Request, name: str | None) -> User:
     return user
 
 
-def _check_no_more(own: ApiKey | None, wanted: Mapping[str, Any], *, is_new: bool) -> None:
+def _check_no_more(request: Request, wanted: Mapping[str, Any], *, is_new: bool) -> None:
     """Refuse a key that would give its holder more than the one that asks for it.
 
     Raises:
         ApiProblem: 403 scope_not_yours, key_has_limits, expiry_not_yours.
     """
+    own = key_of(request)
     if own is None:
         return
-    more = [scope for scope in wanted.get("scopes", ()) if scope not in own.scopes]
-    if more:
+    if more := _missing_of(request, own, wanted.get("scopes", ())):
         sentence = (
             f"This API key lacks the scopes {', '.join(more)}, so it cannot give them to "
             "another key."

@@ -167,7 +167,7 @@ def speak(
         live=True,
         **call.options,
     )
-    keep = audit_within(request, status=200)
+    keep = audit_within(request, status=202)
     sender = Sender(owner, key_of(request), idempotency_key, keep=keep)
     job, is_new = order_speech(order, sender)
     if is_new:

@@ -322,8 +322,11 @@ def speech_answer(
     Raises:
         ApiProblem: there is no audio; the sentence names the job and where to look for it.
     """
+    if may_wait:  # it is the call itself: what the audit log and traces say of it
+        request.noted_job = job.pk  # type: ignore[attr-defined]
     if job.status in UNFINISHED:
         if may_wait:
+            request.noted_status = 202  # type: ignore[attr-defined]  # the job is accepted
             raise _waiting(job, stream_format, result_route)
         raise _not_finished(job)
     export = job.exports.filter(format=job.format, status=Export.Status.DONE).first()

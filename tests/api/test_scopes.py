@@ -102,6 +102,21 @@ def test_scope_of_another_kind_of_thing_or_none_at_all_is_not_enough(owner: User
             assert ask(other, route, ids).status_code == 403, route
 
 
+def test_key_of_a_worker_opens_no_route_of_the_apis_whatever_its_user_may(
+    job_services: None,
+) -> None:
+    """The steps of workers, which it opens, are none of these; they have tests of their own."""
+    boss = make_user("boss", is_superuser=True, is_staff=True)
+    things, client, nobody = things_of(boss), client_with(boss, Scope.WORKER), make_user()
+    before = rows_of(nobody)
+
+    for route in ROUTES.keys() - PUBLIC:
+        for ids in things:
+            assert refusal_of(ask(client, route, ids)) == (403, "scope_missing"), route
+    assert client.get("/metrics").status_code == 403
+    assert rows_of(nobody) == before
+
+
 def test_key_as_it_is_made_may_write(owner: User, ids: Ids) -> None:
     _, key = create_key(owner, "plain")
     client = APIClient(HTTP_AUTHORIZATION=f"Bearer {key}")

@@ -12,7 +12,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
+from django.apps import apps
+from django.contrib.admin.utils import quote
+from django.contrib.auth.models import Permission, User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
@@ -21,6 +23,7 @@ from rest_framework.test import APIClient
 
 from synth.accounts.access import create_key
 from synth.models import ApiKey, AuditEntry
+from synth.webhooks import secret_of
 from tests.answers import refusal_of
 from tests.api.routes import (
     PUBLIC,
@@ -331,6 +334,50 @@ def test_page_outside_of_the_apis_is_open_to_nobody(client: Client) -> None:
 
 def _value_of(found: re.Match[str]) -> str:
     return str(uuid.UUID(int=1)) if found[1] == "uuid" else "1"
+
+
+def test_page_outside_of_the_apis_shows_nothing_of_another_user(
+    first: User, things: list[Ids], client: Client
+) -> None:
+    """Both may use every page of the admin but those of users."""
+    clerk = make_user("clerk", is_staff=True)
+    User.objects.filter(pk=first.pk).update(is_staff=True)
+    pages = Permission.objects.filter(content_type__app_label__in=("synth", "voices"))
+    for user in (first, clerk):
+        user.user_permissions.set(pages)
+    secret_of(clerk)
+    marks = (SECRET, "Private", "dayta")  # not ids: who asks by one is told that it is not there
+
+    def shown(*methods: str) -> set[str]:
+        found = set()
+        for place in sorted(other_pages() - LOG_IN):
+            for pk in _rows_behind(place):
+                path = "/" + re.sub(r"<[^>]*>", pk, place).removesuffix("(?P<url>.*)$")
+                for method in methods:
+                    answer = getattr(client, method)(path, {"post": "yes"}, HTTP_HOST="localhost")
+                    page = b"" if answer.streaming else answer.content
+                    if any(mark.encode() in page for mark in marks):
+                        found.add(path)
+        return found
+
+    client.force_login(clerk)
+    before = rows_of(first)
+    assert shown("get", "post") == set()
+    assert rows_of(first) == before
+    client.force_login(first)
+    assert len(shown("get")) > 20
+
+
+def _rows_behind(place: str) -> list[str]:
+    """Return the keys of some rows that a page of the admin may be asked for."""
+    found = re.match(r"admin/(\w+)/(\w+)/.*<", place)
+    if found is None:
+        return ["1"]
+    try:
+        rows = apps.get_model(found[1], found[2])._default_manager
+    except LookupError:  # a page of another form
+        return ["1"]
+    return [str(quote(str(pk))) for pk in rows.values_list("pk", flat=True)[:5]] or ["1"]
 
 
 def test_every_user_has_a_webhook_secret_of_his_own(owner: APIClient, second: APIClient) -> None:

@@ -354,6 +354,34 @@ def test_wrong_values_are_refused_with_what_is_missing(given: tuple[str, ...], w
     assert words in made.stderr
 
 
+def test_values_of_a_file_reach_the_pods_as_they_stand(tmp_path: Path) -> None:
+    """Helm reads the numbers of a file as floating-point ones, other than those of --set."""
+    settings = {
+        "TTS_MAX_BOOK_BYTES": 100_000_000, "TTS_RETENTION_DAYS": 0.25, "TTS_ENGINE_SLOTS": 16,
+        "TTS_URL_REFERENCES": True, "TTS_BEHIND_HTTPS_PROXY": "true",
+    }  # fmt: skip
+    values = {
+        "secrets": {"existingSecret": "ttsweb"}, "storage": {"existingClaim": "media"},
+        "settings": settings, "keda": {"enabled": True, "gpuWorker": {"rowsPerReplica": 2_000_000}},
+        "ingress": {"enabled": True, "host": "tts.example", "tlsSecret": "tls"},
+        "weights": {"enabled": True, "declaredUse": "research", "declaredBy": 'Ada "of": B # 1'},
+    }  # fmt: skip
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
+    made = helm("template", "r", str(CHART), "--values", str(tmp_path / "values.yaml"))
+    assert made.returncode == 0, made.stderr
+    found = [one for one in yaml.safe_load_all(made.stdout) if one]
+
+    shown = {name: str(value).lower() for name, value in settings.items()}
+    for _, container in containers(found):
+        env = env_of(container)  # in which no name stands twice
+        assert container["name"] == "pull-weights" or env.items() >= shown.items()
+    scaled = {one["metadata"]["name"]: one for one in found if one["kind"] == "ScaledObject"}
+    [trigger] = scaled["r-ttsweb-gpu-worker"]["spec"]["triggers"]
+    assert trigger["metadata"]["targetQueryValue"] == "2000000"
+    [pull] = [one for _, one in containers(found) if one["name"] == "pull-weights"]
+    assert pull["command"][-1] == '--declared-by=Ada "of": B # 1'
+
+
 def test_schema_knows_every_value_and_takes_the_defaults() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text("utf-8"))
     jsonschema.validate(VALUES, schema)

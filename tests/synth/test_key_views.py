@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from synth.accounts.access import create_key, find_key
+from synth.accounts.access import KeyRejectedError, create_key, find_key
 from synth.models import ApiKey
 from tests.factories import make_user
 
@@ -106,6 +106,27 @@ def test_key_gives_no_scope_that_it_lacks_and_touches_none_that_may_more(user: U
         assert (answer.status_code, answer.json()["code"]) == (403, code)
     assert client.post(URL, {"name": "a"}).json()["scopes"] == ["read", "jobs"]
     assert find_key(secret).scopes == ["read", "jobs", "admin"]
+
+
+def test_key_that_may_everything_makes_and_revokes_those_of_workers_and_no_other_does() -> None:
+    boss, clerk = make_user("boss", is_superuser=True, is_staff=True), make_user(is_staff=True)
+    scopes, home = ("read", "jobs", "voices", "admin"), {"name": "home", "scopes": ["worker"]}
+    own, secret = create_key(clerk, "own", scopes=["worker"])
+
+    refused = [
+        client.post(URL, home).json()["code"]
+        for client in (client_with(clerk, *scopes), client_with(boss, *scopes[:3]))
+    ]
+    late = client_with(clerk, *scopes).delete(f"{URL}/{own.pk}")
+    admin = client_with(boss, *scopes)
+    made = admin.post(URL, home).json()
+
+    assert refused == ["scope_not_yours"] * 2
+    assert (late.status_code, late.json()["code"]) == (403, "key_may_more")
+    assert find_key(made["key"]).scopes == ["worker"] == find_key(secret).scopes
+    assert admin.delete(f"{URL}/{own.pk}").status_code == 204
+    with pytest.raises(KeyRejectedError, match="revoked"):
+        find_key(secret)
 
 
 def test_limited_key_cannot_get_rid_of_its_limits(user: User) -> None:

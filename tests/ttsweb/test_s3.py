@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import httpx
 import pytest
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
+from django.core.management import call_command
 from django.http import HttpResponseBase, StreamingHttpResponse
 from django.test import RequestFactory
 from pytest_django import Settings
@@ -21,6 +23,7 @@ from lab.s3_server import S3Server
 from tests.conftest import use_storage
 from tests.factories import logged_in, make_ended_job, make_user
 from ttsweb import s3 as bucket_storage
+from ttsweb.commands.base import CommandError
 from ttsweb.http.api import _as_api_exception
 from ttsweb.http.ranged import StoredObject, object_response
 from ttsweb.pages import middleware
@@ -196,6 +199,18 @@ def test_server_that_is_away_is_an_outage_and_comes_back(proxy: FaultyProxy, fau
     assert storage.exists(key)
     assert fetch_object(store("exports/ab/two")).read() == CONTENT
     assert look_at_storage().level == "ok"
+
+
+@pytest.mark.django_db
+def test_command_tells_in_sentences_that_the_storage_is_away(proxy: FaultyProxy) -> None:
+    make_ended_job(make_user())
+    storage._wrapped._client.close()
+    with proxy.failing("busy"), pytest.raises(CommandError) as caught:
+        call_command("check_data")
+    assert re.fullmatch(
+        r"storage_unavailable: The S3 storage answered 503\. \d objects? looked at; .*\.",
+        str(caught.value),
+    )
 
 
 def test_answer_that_breaks_off_is_read_on_from_there(proxy: FaultyProxy) -> None:

@@ -60,8 +60,8 @@ def readyz(request: HttpRequest) -> JsonResponse:
             text = f"The database does not answer ({type(error).__name__})."
             parts[name] = {"ok": False, "detail": text}
         except OSError as error:
-            text = f"{error.strerror or type(error).__name__}".removesuffix(".")
-            parts[name] = {"ok": False, "detail": f"{text}."}
+            text = f"{error.strerror or type(error).__name__}."
+            parts[name] = {"ok": False, "detail": text}
     is_ready = all(part["ok"] for part in parts.values())
     body = {"status": "ready" if is_ready else "not_ready", "parts": parts}
     return JsonResponse(body, status=200 if is_ready else 503)

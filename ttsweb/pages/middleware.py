@@ -93,7 +93,9 @@ class AuditMiddleware(MiddlewareMixin):
                 try:
                     made = getattr(response, "data", None) if request.method == "POST" else None
                     row = made.get("id") if isinstance(made, Mapping) else None
-                    write_audit(request, response.status_code, made=row)
+                    # The answer to a call for speech is mostly kept back until there is audio.
+                    status = getattr(request, "noted_status", response.status_code)
+                    write_audit(request, status, made=getattr(request, "noted_job", row))
                 except DatabaseError:
                     logger.exception("audit entry not written: %s", request.resolver_match.route)
         return response

@@ -17,7 +17,7 @@ from rest_framework.test import APIClient
 from synth.accounts import sign_in
 from synth.accounts.access import create_key
 from synth.jobs import submit
-from synth.models import AuditEntry, SignInTry
+from synth.models import AuditEntry, RenderJob, SignInTry
 from tests.answers import refusal_of
 from tests.api.routes import client_with
 from tests.factories import make_user, make_voice
@@ -69,6 +69,27 @@ def test_address_is_the_last_one_that_a_trusted_proxy_tells(
     keyed[2].post(reverse("preview"), {}, HTTP_X_FORWARDED_FOR="6.6.6.6, 10.9.9.9")
 
     assert AuditEntry.objects.get().address == "10.9.9.9"
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/v1/audio/speech", {"input": SECRET, "model": "tts-1", "voice": "Ada"}),
+        ("/v1/tts", {"text": SECRET, "reference_id": "VOICE"}),
+        ("/v1/text-to-speech/VOICE", {"text": SECRET}),
+    ],
+)
+def test_call_for_speech_has_its_job_which_is_accepted_while_its_audio_is_waited_for(
+    keyed: tuple[Any, Any, APIClient], path: str, text: dict[str, str]
+) -> None:
+    voice = str(make_voice("Ada", shared=True).pk)
+    body = {name: value.replace("VOICE", voice) for name, value in text.items()}
+
+    keyed[2].post(path.replace("VOICE", voice), body, format="json")
+
+    entry, job = AuditEntry.objects.get(), RenderJob.objects.get()
+    named = {"voice_id": voice} if "VOICE" in path else {}
+    assert (entry.status, entry.ids) == (202, named | {"id": str(job.pk)})
 
 
 def test_names_in_paths_are_not_ids(keyed: tuple[Any, Any, APIClient]) -> None:

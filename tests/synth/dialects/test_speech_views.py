@@ -13,9 +13,15 @@ from django.contrib.auth.models import User
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from django.utils import timezone
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
+from synth import telemetry
+from synth.accounts.access import create_key
 from synth.dialects import speech_calls
 from synth.dialects.speech_wait import THEN_HEADER
 from synth.formats import FORMATS
@@ -60,6 +66,23 @@ def finish(job: RenderJob, content: bytes = b"0123456789", **fields: Any) -> Non
     make_export(job, key=key, size_bytes=len(content))
     values = {"status": Status.SUCCEEDED, "finished_at": timezone.now()} | fields
     RenderJob.objects.filter(pk=job.pk).update(**values)
+
+
+def test_span_of_a_request_whose_audio_is_waited_for_is_no_error(
+    operator: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(telemetry._Tracing, "provider", provider)
+    _, key = create_key(operator, "key")
+
+    post(APIClient(HTTP_AUTHORIZATION=f"Bearer {key}"))  # it makes its middleware for itself
+
+    (span,) = exporter.get_finished_spans()
+    assert span.attributes is not None
+    assert span.attributes["http.response.status_code"] == 202
+    assert span.attributes["ttsweb.job_id"] == str(RenderJob.objects.get().pk)
+    assert span.status.status_code is not StatusCode.ERROR
 
 
 def test_request_makes_a_job_that_remembers_everything(

@@ -63,6 +63,15 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end -}}
 
+{{/* A value as it was written: whole numbers of a file come as 1e+08. */}}
+{{- define "ttsweb.plain" -}}
+{{- if and (kindIs "float64" .) (eq . (floor .)) -}}
+{{ int64 . }}
+{{- else -}}
+{{ toString . }}
+{{- end -}}
+{{- end -}}
+
 {{/* Settings of every process that works with the database and the storage. */}}
 {{- define "ttsweb.env" -}}
 {{- $secret := required "secrets.existingSecret: name a Secret with TTS_SECRET_KEY, TTS_DATABASE_URL and TTS_REDIS_URL" .Values.secrets.existingSecret -}}
@@ -86,7 +95,7 @@ securityContext:
 {{- end }}
 {{- end }}
 {{- range $name, $value := .Values.settings }}
-- {name: {{ $name }}, value: {{ $value | toString | quote }}}
+- {name: {{ $name }}, value: {{ include "ttsweb.plain" $value | quote }}}
 {{- end }}
 {{- end -}}
 
@@ -127,7 +136,7 @@ securityContext:
     {{- end }}
     - --to=/data/models/{{ $weights.model }}
     - {{ required "weights.declaredUse: say research or written-licence" $weights.declaredUse | eq "research" | ternary "--yes-i-accept-the-research-licence" "--yes-i-have-a-written-licence" }}
-    - --declared-by={{ required "weights.declaredBy: name who declares the use of the weights" $weights.declaredBy }}
+    - {{ required "weights.declaredBy: name who declares the use of the weights" $weights.declaredBy | printf "--declared-by=%s" | quote }}
   env:
     - {name: TTS_DATA_DIR, value: /data}
     - {name: HF_HOME, value: /tmp/hub}
