@@ -7,6 +7,7 @@ import re
 import shutil
 import stat
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from redis.retry import Retry
 
 from lab.servers import find_redis
 from tests.compose_file import PROJECT, image_environment, render_compose
+from tests.ttsweb.http.listeners import listening
 from tests.workers.commands import free_port
 from ttsweb.configuration.env import SETTINGS
 
@@ -33,6 +35,9 @@ COMMANDS = {  # as the documentation has them
     "gpu-worker": ["worker", "--role", "gpu"],
     "cpu-worker": ["worker", "--role", "cpu"],
 }
+
+# What the file says itself: where its services and volumes are within the containers.
+OWN_SETTINGS = {"TTS_DATA_DIR", "TTS_DATABASE_URL", "TTS_REDIS_URL", "TTS_PORT"}
 
 
 def closed(required: str = "", **properties: dict[str, Any]) -> dict[str, Any]:
@@ -114,7 +119,8 @@ def test_every_management_command_of_the_file_exists() -> None:
 
 
 def test_web_and_workers_share_secrets_database_broker_and_media() -> None:
-    services = [SERVICES[name] for name in COMMANDS]
+    rendered = render_compose({})
+    services = [rendered[name] for name in COMMANDS]
     for name in ("TTS_SECRET_KEY", "TTS_DATABASE_URL", "TTS_REDIS_URL", "TTS_STORAGE"):
         assert len({service["environment"][name] for service in services}) == 1
     storage = services[0]["environment"]["TTS_STORAGE"]
@@ -135,7 +141,28 @@ def test_nothing_but_the_web_is_published_and_that_to_this_host_alone() -> None:
     web = render_compose({"TTS_PORT": "9000"})["web"]
     assert web["ports"] == ["127.0.0.1:9000:8000"]
     assert web["environment"]["TTS_PORT"] == "8000"  # the container keeps its own
-    assert ":8000/" in web["healthcheck"]["test"][-1]
+    assert "8000" in web["healthcheck"]["test"][-1]
+
+
+@pytest.mark.parametrize("setting", [name for name in SETTINGS if name not in OWN_SETTINGS])
+def test_setting_of_the_env_file_reaches_every_service_of_ours(setting: str) -> None:
+    rendered = render_compose({setting: "as it was written"})
+    assert {rendered[name]["environment"][setting] for name in COMMANDS} == {"as it was written"}
+
+
+@pytest.mark.parametrize(("status", "is_healthy"), [(200, True), (503, False)])
+def test_probe_of_the_web_asks_no_proxy_and_heeds_the_answer(
+    status: int, is_healthy: bool, clean_env: dict[str, str]
+) -> None:
+    kind, program, *arguments = render_compose({})["web"]["healthcheck"]["test"]
+    assert (kind, program) == ("CMD", "python")
+    proxies = dict.fromkeys(("http_proxy", "HTTP_PROXY", "ALL_PROXY"), "http://127.0.0.1:1")
+    with listening() as listener:
+        listener.answers = [(status, {}, b"")]
+        command = [one.replace("8000", str(listener.port)) for one in arguments]
+        probe = subprocess.run([sys.executable, *command], env=clean_env | proxies, check=False)
+        assert [one.path for one in listener.arrived] == ["/healthz"]
+    assert (probe.returncode == 0) is is_healthy
 
 
 @pytest.mark.parametrize("secret", ["TTS_SECRET_KEY", "POSTGRES_PASSWORD", "REDIS_PASSWORD"])

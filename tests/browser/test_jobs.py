@@ -162,21 +162,30 @@ def test_job_is_stopped_and_retried_on_its_page(
     assert pages.console_errors(admin) == []
 
 
-@pytest.mark.parametrize("page", ["list", "job", "review"])
+@pytest.mark.parametrize("page", ["list", "job", "review", "users"])
 def test_long_word_widens_no_page(
     admin: webdriver.Chrome, site: Site, voice: str, page: str
 ) -> None:
     word = "Donaudampfschifffahrtsgesellschaftskapitaenswitwe" * 4
     job_id = site.submit(f"{word} is a word.", voice)
     site.wait_for(f"/jobs/{job_id}", "succeeded")
-    paths = {"list": "renderjob/", "job": f"renderjob/{job_id}/change/", "review": "segment/"}
-    for set_width in (pages.set_desktop, pages.set_phone):
+    paths = {
+        "list": "synth/renderjob/",
+        "job": f"synth/renderjob/{job_id}/change/",
+        "review": "synth/segment/",
+        "users": "auth/user/",
+    }
+    if page == "users":
+        user = {"username": word[:150], "email": f"{word[:64]}@{word[:60]}.example"}
+        site.api.post("/users", json=user).raise_for_status()
+    for set_width in (pages.set_phone, pages.set_desktop):
         set_width(admin)
-        admin.get(f"{site.url}/admin/synth/{paths[page]}")
+        admin.get(f"{site.url}/admin/{paths[page]}")
         pages.wait_for(admin, "#main")
         assert pages.overflow(admin) <= 0
+    if page in ("list", "users"):
+        assert pages.scrolled(admin) <= 0
     if page == "list":
-        pages.set_desktop(admin)
         cut = """
             const table = document.querySelector("#result_list");
             return [...table.querySelectorAll("[data-listen]")].filter(

@@ -23,6 +23,7 @@ _FLAGS = (
     "-std=gnu11", "-O3", "-fPIC", "-shared", "-pthread", "-fno-math-errno", "-fno-strict-aliasing",
     "-ffp-contract=fast",
 )  # fmt: skip
+_NO_COMPILER = "there is no C compiler"
 _SECONDS = 120  # that a compiler may take; it takes two
 _WIDE = ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni")
 
@@ -99,7 +100,9 @@ def compiled_library(target: Target, folders: Sequence[Path]) -> ctypes.CDLL:
                 return ctypes.CDLL(str(path))
     compiler = find_compiler()
     if compiler is None:
-        raise NotCompiledError("there is no C compiler; install gcc, then start the worker again")
+        named = os.environ.get("CC")
+        missing = f"CC names {named}, which is no C compiler here" if named else _NO_COMPILER
+        raise NotCompiledError(f"{missing}; install gcc, then start the worker again")
     problems = []
     for folder in folders:
         try:
@@ -146,11 +149,13 @@ def compile_into(folder: Path, target: Target, compiler: str) -> Path:
             lines = done.stderr.splitlines()
             errors = [line for line in lines if "error" in line.lower()] or lines
             reason = errors[0][:300] if errors else "it wrote nothing"
-            raise NotCompiledError(f"{compiler} failed: {reason}")
+            raise NotCompiledError(f"the C compiler {compiler} failed: {reason}")
         Path(part).chmod(0o755)
         return Path(part).replace(folder / library_name(target))
     except subprocess.TimeoutExpired as error:
-        raise NotCompiledError(f"{compiler} took more than {_SECONDS} seconds") from error
+        raise NotCompiledError(
+            f"the C compiler {compiler} took more than {_SECONDS} seconds"
+        ) from error
     finally:
         Path(part).unlink(missing_ok=True)
 

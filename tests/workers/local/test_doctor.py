@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from synth.engine.codec import resample
 from synth.engine.codec.torchaudio_import import TorchaudioImport
 from synth.engine.device import DeviceMemory
+from synth.engine.native import build, library
 from tests.factories import make_worker
 from tests.workers.commands import PROJECT, free_port, one_object, run
 from workers.local import doctor, doctor_engine
@@ -135,6 +136,39 @@ def test_resampler_is_named_with_how_torchaudio_imports_and_how_far_both_are_apa
         monkeypatch.setattr(module, "import_torchaudio", lambda: TorchaudioImport(None, why))
     said = f"builtin (torchaudio cannot be imported ({why}))"
     assert doctor_engine.look_at_resampler().text == said
+
+
+@pytest.mark.parametrize(
+    ("compiler", "words"),
+    [
+        ("echo 'frame.c:1: fatal error: stdio.h: No such file' >&2; exit 1", "stdio.h: No such"),
+        (None, "CC names /nowhere/cc"),
+    ],
+    ids=["fails", "is not there"],
+)
+def test_compiler_that_compiles_nothing_is_a_warning_with_its_remedy(
+    compiler: str | None,
+    words: str,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    program = Path("/nowhere/cc")
+    if compiler is not None:
+        program = tmp_path / "cc"
+        program.write_text(f"#!/bin/sh\n{compiler}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("CC", str(program))
+    monkeypatch.setattr(build, "BUILT", tmp_path / "built")
+    monkeypatch.setattr(library, "_libraries", {})
+    monkeypatch.setattr(library, "cache_folders", lambda _: [tmp_path / "cache"])
+    monkeypatch.setattr(library, "find_target", lambda simd, bf16: build.TARGETS[-1])
+    settings.DEVICE = "cpu"
+
+    found = doctor_engine.look_at_numbers()
+
+    assert (found.level, words in found.text) == ("warn", True), found.text
+    assert "apt-get install gcc libc6-dev" in found.remedy
 
 
 def test_threads_are_said_and_by_whom(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,6 +166,18 @@ def test_held_row_that_is_gone_or_taken_is_abandoned(process: MiniatureProcess) 
     assert (gone.is_lost, taken.is_lost, ours.is_lost) == (True, True, False)
 
 
+@pytest.mark.parametrize("kind", Kind)
+def test_held_work_of_every_kind_is_abandoned_when_its_row_is_gone(
+    process: MiniatureProcess, kind: Kind
+) -> None:
+    pk = 2**40 if kind is Kind.SEGMENT else uuid.uuid4()
+    claim = process.held.add(kind, pk, uuid.uuid4())
+
+    stop_unwanted(process)
+
+    assert claim.is_lost
+
+
 def test_held_work_is_looked_at_with_each_step_while_somebody_listens(
     process: MiniatureProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
