@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from lab.golden.models import Loaded
-from synth.contract import Sampling, SegmentAudio
+from synth.contract import FinishReason, Sampling, SegmentAudio
 from synth.engine import Engine
 from synth.engine.codec.streams import ChunkSchedule
 from synth.engine.device import is_out_of_memory
@@ -176,15 +176,21 @@ def test_a_prompt_that_fails_alone_does_not_take_its_pack_along(start: Start, he
     assert isinstance(futures[1].exception(60), IndexError)
 
 
-def test_a_prompt_one_position_too_long_is_refused_with_the_numbers(start: Start) -> None:
+def test_a_prompt_that_leaves_half_of_the_frames_is_rendered_and_one_position_more_refused(
+    start: Start,
+) -> None:
     engine = start(max_positions=128)
     prompts = engine._prompts
     positions = prompts.prefix(())[1].shape[1] + prompts.own("Hello there.").shape[1]
-    most = 128 - positions
-    assert lengths([engine.submit(spec(max_frames=most))])[0] <= most
+    room = 128 - positions
+    assert lengths([engine.submit(spec(max_frames=room))])[0] <= room
+    # A cap is several times what speech takes: what does not end before is told apart.
+    take = engine.render(spec(max_frames=2 * room))
+    assert take.finish_reason is FinishReason.CONTEXT_FULL
+    assert take.codes.shape[1] == room
     match = f"{positions} positions, but at most {positions - 1}"
     with pytest.raises(PromptTooLongError, match=match):
-        engine.render(spec(max_frames=most + 1))
+        engine.render(spec(max_frames=2 * room + 1))
 
 
 def test_only_the_slots_in_use_are_computed(start: Start, held: Frames) -> None:
