@@ -17,7 +17,7 @@ from django.core.management import get_commands
 
 from lab.management.commands.bench import BENCHES
 from tests.ttsweb.http.listeners import listening
-from tests.workers.commands import PROJECT, environment_for
+from tests.workers.commands import PROJECT, environment_for, run
 from ttsweb.commands.line import LAB_COMMANDS, find_names
 
 HEAVY = {
@@ -194,3 +194,14 @@ def test_bad_setting_is_one_sentence_to_whoever_needs_the_settings(command: Run)
     assert asked.err.startswith("settings: TTS_PORT='http': expected a whole number")
     assert asked.code == 1
     assert command("serve", "--help", TTS_PORT="http").code == 0
+
+
+def test_command_before_any_table_is_there_says_what_makes_them(tmp_path: Path) -> None:
+    asked = ("create_key", "--user", "ann", "--name", "mine", "--json")
+
+    ended = run(environment_for(tmp_path), *asked)
+
+    assert ended.returncode == 1 and "Traceback" not in ended.stderr
+    error = json.loads(ended.stdout)["error"]
+    assert error["code"] == "database_unavailable"
+    assert "no tables yet; ./tts demo and ./tts serve make them" in error["message"]

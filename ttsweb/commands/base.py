@@ -62,6 +62,8 @@ def reporting_errors(stdout: Output, *, as_json: bool) -> Iterator[None]:
         elif database and isinstance(error, (database.DatabaseError, database.InterfaceError)):
             code, reason = "database_unavailable", str(error).strip()
             message = f"The database cannot be used: {reason}. Run ./tts doctor for details."
+            if "no such table" in reason or 'relation "' in reason:
+                message = "The database has no tables yet; ./tts demo and ./tts serve make them."
         else:
             raise
         if as_json:
@@ -284,7 +286,8 @@ class BaseCommand:
         if options["pythonpath"]:
             sys.path.insert(0, options["pythonpath"])
         try:
-            self.execute(**options)
+            with reporting_errors(self.stdout, as_json=bool(options.get("json"))):
+                self.execute(**options)
         except CommandError as error:
             if options["traceback"]:
                 raise
