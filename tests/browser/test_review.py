@@ -194,8 +194,10 @@ def test_page_is_accessible_with_a_segment_in_it(page: webdriver.Chrome, site: S
 
 
 def test_empty_list_says_so(admin: webdriver.Chrome, site: Site) -> None:
-    admin.get(f"{site.url}/admin/synth/segment/?flag=stuck")
+    admin.get(f"{site.url}/admin/synth/segment/?flag=stuck&heard=")
     until(admin, lambda: text_of(admin, "heading") == "There is nothing to review.")
+    admin.get(f"{site.url}/admin/synth/segment/?flag=stuck")
+    until(admin, lambda: text_of(admin, "heading") == "No segment with audio is left to review.")
     assert text_of(admin, "left") == "0"
     press(admin, "j", "a", " ", "r", "e", "1")
     assert pages.console_errors(admin) == []

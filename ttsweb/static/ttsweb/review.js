@@ -76,7 +76,8 @@
     const item = current();
     part("segment").hidden = !item;
     if (!item) {
-      part("heading").textContent = items.length ? "Everything is reviewed." : "There is nothing to review.";
+      const none = part("filters").elements.heard.value === "true" ? "No segment with audio is left to review." : "There is nothing to review.";
+      part("heading").textContent = items.length ? "Everything is reviewed." : none;
       return;
     }
     part("heading").textContent = `${item.title}: ${placeOf(item)}`;

@@ -19,8 +19,9 @@ from ttsweb.configuration.env import PROJECT_DIR
 SETTINGS = "--ds=tests.settings"
 # A file's tests stay in one process, which its fixtures are made for. tests/conftest.py puts the
 # files with long tests first: begun last, one of them would run while the other processes idle.
+_CORES = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 PROCESSES = (
-    *("--numprocesses=auto", "--maxprocesses=8"),
+    f"--numprocesses={min(_CORES + 1, 8)}",  # tests that wait for others leave a core free
     *("--dist=loadfile", "--no-loadscope-reorder"),
 )
 # What a run leaves to `--all`: long tests, and those that need more than Python.
@@ -52,7 +53,7 @@ def run_pytest(arguments: Sequence[str]) -> None:
     """Replace this process by pytest, in the project's folder.
 
     Where no tests are named, a run takes those of `SELECTION`, or all with `--all`, and a process
-    for each core, up to eight, unless `-n` says otherwise.
+    more than there are cores, at most eight, unless `-n` says otherwise.
 
     Raises:
         CommandError: pytest is not installed.
