@@ -45,6 +45,7 @@ UNSAYABLE = {
     "date_invalid",  # which days a month has
     "placeholder_unknown",  # what is in braces: generators spoil a pattern of any length
     "history_not_supported",  # what the model's card allows
+    "loudness_unfit",  # what a preset sets itself
     "idempotency_key_reused",  # which keys were used
     "group_unknown",  # which groups there are
     "permission_unknown",  # which permissions there are
