@@ -204,4 +204,4 @@ def test_command_before_any_table_is_there_says_what_makes_them(tmp_path: Path) 
     assert ended.returncode == 1 and "Traceback" not in ended.stderr
     error = json.loads(ended.stdout)["error"]
     assert error["code"] == "database_unavailable"
-    assert "no tables yet; ./tts demo and ./tts serve make them" in error["message"]
+    assert "lacks tables; ./tts demo and ./tts serve make them" in error["message"]

@@ -167,8 +167,8 @@ def speak(
         live=True,
         **call.options,
     )
-    keep = audit_within(request, status=202)
-    sender = Sender(owner, key_of(request), idempotency_key, keep=keep)
+    on_made = audit_within(request, status=202)
+    sender = Sender(owner, key_of(request), idempotency_key, on_made=on_made)
     job, is_new = order_speech(order, sender)
     if is_new:
         note_audited(request)

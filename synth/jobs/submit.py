@@ -50,14 +50,14 @@ class Sender:
         api_key: the API key that asks, whose limits hold.
         idempotency_key: at most 255 characters; empty makes something new in any case.
         body_digest: digest of the request, which must be the same for the same key.
-        keep: called with the id of a job that is made, within the transaction that makes it.
+        on_made: called with the id of a job that is made, within the transaction that makes it.
     """
 
     owner: AbstractBaseUser | None
     api_key: ApiKey | None = None
     idempotency_key: str = ""
     body_digest: str = ""
-    keep: Callable[[uuid.UUID], None] | None = None
+    on_made: Callable[[uuid.UUID], None] | None = None
 
     @property
     def owner_id(self) -> int | None:
@@ -83,8 +83,8 @@ def submit_job(order: Order, sender: Sender) -> tuple[RenderJob, bool]:
         planned = Planner(sender.owner).plan(order)
         planned.job.idempotency_key = sender.idempotency_key
         planned.job.body_digest = sender.body_digest
-        keep = partial(sender.keep, planned.job.pk) if sender.keep is not None else None
-        return write_job(planned, api_key=sender.api_key, on_begun=keep)
+        on_begun = partial(sender.on_made, planned.job.pk) if sender.on_made is not None else None
+        return write_job(planned, api_key=sender.api_key, on_begun=on_begun)
 
     return make_once(RenderJob.objects.all(), make, sender)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from argparse import SUPPRESS, Action, ArgumentParser, HelpFormatter
@@ -62,8 +63,8 @@ def reporting_errors(stdout: Output, *, as_json: bool) -> Iterator[None]:
         elif database and isinstance(error, (database.DatabaseError, database.InterfaceError)):
             code, reason = "database_unavailable", str(error).strip()
             message = f"The database cannot be used: {reason}. Run ./tts doctor for details."
-            if "no such table" in reason or 'relation "' in reason:
-                message = "The database has no tables yet; ./tts demo and ./tts serve make them."
+            if re.search("no such table|relation .* does not exist", reason):
+                message = "The database lacks tables; ./tts demo and ./tts serve make them."
         else:
             raise
         if as_json:

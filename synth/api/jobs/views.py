@@ -144,7 +144,7 @@ class JobsView(ListView[RenderJob]):
         serializer = reader(data=request.data, context={"is_form": is_form})
         serializer.is_valid(raise_exception=True)
         order = serializer.validated_data["order"]
-        sender = replace(sender_of(request, key), keep=audit_within(request, status=202))
+        sender = replace(sender_of(request, key), on_made=audit_within(request, status=202))
         job, is_new = submit_job(order, sender)
         if is_new:
             note_audited(request)
