@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,7 @@ class _Bench:
         self.engine, self.options = engine, options
         self._rng = np.random.default_rng(options["seed"])
         self._voices = [self._voice() for _ in range(options["voices"])]
-        self._ended: dict[int, float] = {}
+        self._ended: SimpleQueue[tuple[int, float]] = SimpleQueue()
 
     def row(self, progress: Progress) -> dict[str, Any]:
         """Render everything and return the figures."""
@@ -117,12 +118,14 @@ class _Bench:
         wall = time.perf_counter() - begun
         for spec, take in zip(specs, takes, strict=True):
             _check(spec, take)
-        ended = [self._ended[number] - begun for number in range(len(specs))]
+        # A future wakes who waits for it before it calls back: the last call may be yet to come.
+        times = dict(self._ended.get() for _ in specs)
+        ended = [times[number] - begun for number in range(len(specs))]
         return self._figures(takes, ended, wall)
 
     def _submit(self, number: int, spec: RenderSpec) -> Future[SegmentAudio]:
         future = self.engine.submit(spec)
-        future.add_done_callback(lambda _: self._ended.update({number: time.perf_counter()}))
+        future.add_done_callback(lambda _: self._ended.put((number, time.perf_counter())))
         return future
 
     def _spec(self, number: int) -> RenderSpec:
