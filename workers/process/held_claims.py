@@ -10,9 +10,9 @@ Held are the segments in the engine's slots and those claimed ahead. What lies a
 twice: by slots, as memory is, and by seconds at the pace of the last half minute, so that a slow
 engine leaves its queue to other workers. Among the first bound is also what is rendered and not
 stored yet: a kill takes it too. Segments that have left their slots and wait for the codec do not
-count, up to a bound: with a codec slower than the slots these would run empty. Interactive segments
-have as much room again for themselves: bulk work that fills a worker never keeps them from its
-engine, which takes them first.
+count, up to as many as there are slots: with a codec slower than these they would run empty.
+Interactive segments have as much room again for themselves: bulk work that fills a worker never
+keeps them from its engine, which takes them first.
 
 A process that is killed loses all that it holds, and what kills one may come again. After a loss a
 worker therefore starts small, with half of what was lost at most, and holds one more for each
@@ -146,7 +146,7 @@ class HeldClaims:
             return len(self._claims)
 
 
-AHEAD_SECONDS = 4.0  # a claim takes far less; the rest is for a database that answers slowly
+AHEAD_SECONDS = 2.0  # a claim takes far less; the rest is for a database that answers slowly
 MOST_AHEAD_PER_SLOT = 3
 LEAST_AHEAD_PER_SLOT = 0.25
 PACE_SECONDS = 30.0
@@ -247,7 +247,7 @@ class ClaimAhead:
 
 def _count_spared(at_codec: int, slots: int) -> int:
     """Return how many of the segments that wait for the codec are not counted."""
-    return min(max(at_codec, 0), MOST_AHEAD_PER_SLOT * slots)
+    return min(max(at_codec, 0), slots)
 
 
 LINGER_SECONDS = 0.5

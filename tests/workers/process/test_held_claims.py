@@ -109,7 +109,7 @@ def test_before_any_segment_ended_each_slot_has_one_waiting(ahead: ClaimAhead) -
 
 
 @pytest.mark.parametrize(
-    ("per_second", "most"), [(0.1, SLOTS + 4), (2, SLOTS + 8), (10, SLOTS + 40), (1000, SLOTS + 48)]
+    ("per_second", "most"), [(0.1, SLOTS + 4), (4, SLOTS + 8), (20, SLOTS + 40), (1000, SLOTS + 48)]
 )
 def test_what_lies_ahead_is_some_seconds_of_work_between_its_bounds(
     ahead: ClaimAhead, clock: Clock, per_second: float, most: int
@@ -170,7 +170,7 @@ def test_segments_that_wait_for_the_codec_leave_their_room_to_others_within_a_bo
 def test_what_waits_to_be_stored_counts_among_the_most_that_a_kill_takes(
     ahead: ClaimAhead, clock: Clock
 ) -> None:
-    run_at(ahead, clock, per_second=10)
+    run_at(ahead, clock, per_second=20)
 
     assert ahead.most(SLOTS, unstored=8) == pytest.approx(SLOTS + 40, abs=1)
     assert ahead.most(SLOTS, unstored=28) == SLOTS + 20
