@@ -170,6 +170,7 @@ class ClaimAhead:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._busy_since: float | None = None
+        self._idle_since: float | None = None
         self._ends: deque[float] = deque(maxlen=1024)
         self._first_limit: int | None = None  # since a loss, until there is no fear of another
         self._lost_at, self._ended_since = 0.0, 0
@@ -197,8 +198,20 @@ class ClaimAhead:
             self._busy_since = None
             self._ends.clear()
 
+    def note_reused(self, number: int, *, is_idle: bool) -> None:
+        """Note that so many segments needed no engine: what lies ahead is used up sooner.
+
+        `is_idle`: the engine has nothing to do, until more is claimed in a moment, or for longer.
+        """
+        self._ends.extend([self._clock()] * number)
+        self._idle_since = self._clock() if is_idle else None
+
     def note_claims(self) -> None:
         """Note that the engine has got something to do."""
+        if self._idle_since is not None and self._clock() - self._idle_since > AHEAD_SECONDS:
+            self._busy_since = None
+            self._ends.clear()
+        self._idle_since = None
         if self._busy_since is None:
             self._busy_since = self._clock()
 

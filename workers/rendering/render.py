@@ -321,6 +321,8 @@ def begin_segments(process: WorkerProcess, claims: Sequence[HeldClaim]) -> None:
         else:
             claim.request = request
             _submit(process, claim)
+    reused = len(claims) - len(begun.requests)
+    process.ahead.note_reused(reused, is_idle=not process.held.unrendered())
     if begun.awaited:
         process.note_awaited(begun.awaited)
     _note_settled(process, begun.settled)

@@ -137,6 +137,31 @@ def test_pace_of_work_before_a_pause_does_not_count(ahead: ClaimAhead, clock: Cl
     assert ahead.most(SLOTS) == 2 * SLOTS
 
 
+def reuse(ahead: ClaimAhead, clock: Clock, *, rounds: int) -> None:
+    """Have claims of twenty segments reused, one a second, while the engine has nothing to do."""
+    for _ in range(rounds):
+        ahead.note_claims()
+        clock.now += 1
+        ahead.note_reused(20, is_idle=True)
+
+
+def test_segments_that_need_no_engine_count_for_the_pace(ahead: ClaimAhead, clock: Clock) -> None:
+    reuse(ahead, clock, rounds=40)
+
+    assert ahead.most(SLOTS) == pytest.approx(SLOTS + 40, abs=2)
+
+
+def test_pace_of_reused_segments_before_a_pause_does_not_count(
+    ahead: ClaimAhead, clock: Clock
+) -> None:
+    reuse(ahead, clock, rounds=1)
+    clock.now += 40
+    assert ahead.most(SLOTS) < 2 * SLOTS
+    ahead.note_claims()
+
+    assert ahead.most(SLOTS) == 2 * SLOTS
+
+
 def test_room_is_given_in_one_piece_once_half_of_what_lay_ahead_is_used(ahead: ClaimAhead) -> None:
     held = range(2 * SLOTS, -1, -1)
     rooms = [ahead.room(claims(number), SLOTS) for number in held]
