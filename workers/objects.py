@@ -74,6 +74,9 @@ def delete_orphans(*, within_seconds: float = ROUND_SECONDS, now: dt.datetime | 
     """
     if settings.ORPHAN_HOURS == 0:
         return 0
+    since, before = _orphans_time(now)
+    if since >= before:  # a database that was made lately has none, nor a turn for each shard
+        return 0
     until, count = time.monotonic() + within_seconds, 0
     for shard in _due():
         if take_turn(shard.turn, seconds=SHARD_PAUSE.total_seconds()) is None:
@@ -98,10 +101,7 @@ def find_orphans(shard: Shard, *, now: dt.datetime | None = None) -> Iterator[st
     An object is published before the row that names it, so young ones are left. So are those from
     before this database was made: they may be the objects of another one, which was lost.
     """
-    until = (now or leases.database_now()) - dt.timedelta(
-        hours=settings.ORPHAN_HOURS or DEFAULT_HOURS
-    )
-    since = database_made_at()
+    since, before = _orphans_time(now)
     # First what is there, then the rows: what gets its row between the two is young.
     keys = list(_keys(shard))
     named: set[str] = set()
@@ -111,8 +111,14 @@ def find_orphans(shard: Shard, *, now: dt.datetime | None = None) -> Iterator[st
         named.update(rows.values_list(column, flat=True).iterator())
     for key in keys:
         with suppress(FileNotFoundError):  # one that is gone
-            if key not in named and since <= default_storage.get_modified_time(key) < until:
+            if key not in named and since <= default_storage.get_modified_time(key) < before:
                 yield key
+
+
+def _orphans_time(now: dt.datetime | None) -> tuple[dt.datetime, dt.datetime]:
+    """Return between which moments an object was written that may be an orphan."""
+    age = dt.timedelta(hours=settings.ORPHAN_HOURS or DEFAULT_HOURS)
+    return database_made_at(), (now or leases.database_now()) - age
 
 
 def key_columns() -> list[tuple[type[Model], str]]:

@@ -130,15 +130,24 @@ def test_every_object_is_in_exactly_one_shard() -> None:
 
 
 def test_walk_goes_on_where_it_was_broken_off_and_sees_all_of_it_once_a_day() -> None:
-    shards = objects.all_shards()
+    shards, now = objects.all_shards(), later(days=2)
     rounds = 0
     while SweepTurn.objects.filter(name__startswith="orphans").count() < len(shards):
-        objects.delete_orphans(within_seconds=0.0)
+        objects.delete_orphans(within_seconds=0.0, now=now)
         rounds += 1
+        assert rounds <= len(shards)
     turns = dict(SweepTurn.objects.values_list("name", "next_at"))
-    objects.delete_orphans(within_seconds=60)
+    objects.delete_orphans(within_seconds=60, now=now)
     assert rounds == len(shards)
     assert dict(SweepTurn.objects.values_list("name", "next_at")) == turns
+
+
+def test_database_that_was_made_lately_takes_no_turn() -> None:
+    """Nothing is old enough there, and a turn is a commit for each of hundreds of shards."""
+    objects.delete_orphans(now=later(hours=23))
+    assert not SweepTurn.objects.exists()
+    objects.delete_orphans(now=later(hours=25))
+    assert SweepTurn.objects.count() == len(objects.all_shards())
 
 
 def test_folder_that_cannot_be_read_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
