@@ -49,7 +49,7 @@ class EncoderRecipe:
 
     batch: int = 6
     frames: int = 30
-    teacher_share: float = 0.6
+    teacher_share: float = 0.4
     frozen_blocks: int = 0
     seed: int = 0
 

@@ -47,6 +47,9 @@ _RATES = {
     "encoder": 1.2e-3,
     "lm": 2e-3,
 }
+# Of a stage that goes on from a checkpoint, where that is another: at the first rate it would lose
+# what it knows before it learns more.
+_RATES_FURTHER = {"encoder": 6e-4}
 _ROWS = 4  # of the losses' end that are averaged
 
 
@@ -122,7 +125,7 @@ def _train(stage: str, run: RunFolder, plan: Plan, options: Options, report: Rep
     is_lm = stage == "lm"
     budget = Budget(
         options.minutes,
-        _RATES[stage],
+        _rate(stage, is_further=options.start_from is not None),
         sitting_minutes=options.sitting_minutes,
         held=0.4 if is_lm else 0.3,
         decay=0.01 if is_lm else 1e-4,
@@ -135,6 +138,10 @@ def _train(stage: str, run: RunFolder, plan: Plan, options: Options, report: Rep
         losses = " ".join(f"{name} {value:.3f}" for name, value in trainee.held_out().items())
         report(f"lm, unseen texts: {losses}")
     return whole
+
+
+def _rate(stage: str, *, is_further: bool) -> float:
+    return _RATES_FURTHER.get(stage, _RATES[stage]) if is_further else _RATES[stage]
 
 
 def _build(stage: str, run: RunFolder, plan: Plan, device: torch.device) -> Trainee:
