@@ -130,7 +130,7 @@ def test_the_encoder_comes_nearer_to_the_latents(quantizer: Quantizer) -> None:
 
 
 def test_a_batch_s_waves_are_teachers_and_made_ones(quantizer: Quantizer) -> None:
-    recipe = EncoderRecipe(batch=40, frames=8)
+    recipe = EncoderRecipe(batch=40, frames=8, teacher_share=0.6)
     stage = EncoderStage(SPEECH, quantizer, CONFIG, recipe, CPU)
     batch = stage._batch(np.random.default_rng(0))
     assert batch.waves.shape == (40, 8 * 640)
