@@ -144,9 +144,10 @@ def test_walk_goes_on_where_it_was_broken_off_and_sees_all_of_it_once_a_day() ->
 
 def test_database_that_was_made_lately_takes_no_turn() -> None:
     """Nothing is old enough there, and a turn is a commit for each of hundreds of shards."""
-    objects.delete_orphans(now=later(hours=23))
+    made = objects.database_made_at()
+    objects.delete_orphans(now=made + dt.timedelta(hours=23))
     assert not SweepTurn.objects.exists()
-    objects.delete_orphans(now=later(hours=25))
+    objects.delete_orphans(now=made + dt.timedelta(hours=25))
     assert SweepTurn.objects.count() == len(objects.all_shards())
 
 
