@@ -81,7 +81,7 @@ PLANS = {
             head=HeadRecipe(batch=2, frames=4),
             decoder=DecoderRecipe(batch=2, frames=4),
             tune=_tune_recipe(batch=2, frames=4),
-            lm=LMRecipe(positions=1200, fast_frames=48, curriculum=0.0),
+            lm=LMRecipe(positions=1200, fast_frames=48, heard_clips=24, curriculum=0.0),
             codec_shards=1,
             minutes=dict.fromkeys(_DEFAULT_MINUTES, 0.2),
             report_every=4,

@@ -22,6 +22,7 @@ from lab.training.lm_network import (
     residual_logits,
 )
 from lab.training.sound.pitch import NUM_PHASES
+from lab.training.stages.hearing import Heard
 from lab.training.stages.quantizer import Quantizer
 from lab.training.stages.sequences import FRAME_COLUMNS, IGNORED, Batch, Sequences, Spoken
 
@@ -39,11 +40,13 @@ class LMRecipe:
     """Hold what is tuned: positions a step, shares of spoilt input, the curriculum's end.
 
     `curriculum` is the share of the budget after which sentences have their full length;
-    `fast_frames` is how many frames of a step teach the residual codes.
+    `fast_frames` is how many frames of a step teach the residual codes; `heard_clips` how many
+    clips of prompts the encoder hears.
     """
 
     positions: int = 4500
     fast_frames: int = 400
+    heard_clips: int = 3000
     frame_noise: float = 0.08
     detail_noise: float = 0.25
     phase_noise: float = 0.03
@@ -61,6 +64,7 @@ class LMStage:
     def __init__(
         self,
         speech: Sequence[Utterance],
+        heard: Sequence[Heard],
         quantizer: Quantizer,
         sizes: LMSizes,
         recipe: LMRecipe,
@@ -70,7 +74,7 @@ class LMStage:
         self.recipe, self.device = recipe, device
         self.network = TaughtLM(build_lm(sizes)).to(device)
         prepare(self.network.lm, device)
-        self._sequences = Sequences(speech, quantizer, sizes, recipe.positions)
+        self._sequences = Sequences(speech, heard, quantizer, sizes, recipe.positions)
         self._uses_bfloat16 = multiplies_bfloat16(device)
         self._book_weights = torch.tensor(_BOOK_WEIGHTS[: sizes.num_codebooks - 1], device=device)
 

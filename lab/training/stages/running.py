@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -16,6 +16,7 @@ from lab.training.stages.data import make_shards
 from lab.training.stages.decoder import DecoderStage
 from lab.training.stages.encoder import EncoderStage
 from lab.training.stages.head import HeadStage, TuneStage
+from lab.training.stages.hearing import has_heard, hear_clips, load_heard
 from lab.training.stages.lm import LMStage
 from lab.training.stages.phases import PhaseStage
 from lab.training.stages.quantizer import (
@@ -24,6 +25,7 @@ from lab.training.stages.quantizer import (
     read_speech,
 )
 from lab.training.starting import codec_weights, read_quantizer, take_over, take_over_lm
+from lab.training.trained import trained_encoder
 from lab.training.trainer import Budget, train
 from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 
@@ -49,7 +51,7 @@ _RATES = {
 }
 # Of a stage that goes on from a checkpoint, where that is another: at the first rate it would lose
 # what it knows before it learns more.
-_RATES_FURTHER = {"encoder": 6e-4}
+_RATES_FURTHER = {"encoder": 6e-4, "lm": 1e-3}
 _ROWS = 4  # of the losses' end that are averaged
 
 
@@ -119,7 +121,7 @@ def _make_quantizer(run: RunFolder, plan: Plan, options: Options, report: Report
 
 
 def _train(stage: str, run: RunFolder, plan: Plan, options: Options, report: Report) -> bool:
-    trainee = _build(stage, run, plan, options.device)
+    trainee = _build(stage, run, plan, options, report)
     if not run.has(f"{stage}-state"):
         _start(trainee, run, options.start_from)
     is_lm = stage == "lm"
@@ -144,10 +146,16 @@ def _rate(stage: str, *, is_further: bool) -> float:
     return _RATES_FURTHER.get(stage, _RATES[stage]) if is_further else _RATES[stage]
 
 
-def _build(stage: str, run: RunFolder, plan: Plan, device: torch.device) -> Trainee:
-    quantizer = load_quantizer(run)
+def _build(stage: str, run: RunFolder, plan: Plan, options: Options, report: Report) -> Trainee:
+    quantizer, device = load_quantizer(run), options.device
     if stage == "lm":
-        return LMStage(read_speech(run, waves=False), quantizer, plan.sizes, plan.lm, device)
+        speech, recipe = read_speech(run, waves=False), plan.lm
+        if not has_heard(run):
+            encoder = trained_encoder(run, plan, options.start_from)
+            hear_clips(run, encoder, recipe.heard_clips, report)
+        if options.start_from is not None:
+            recipe = replace(recipe, curriculum=0.0)  # the checkpoint knows long sentences
+        return LMStage(speech, load_heard(run), quantizer, plan.sizes, recipe, device)
     speech = read_speech(run, plan.codec_shards, waves=stage == "encoder")
     if stage == "encoder":
         return EncoderStage(speech, quantizer, plan.codec, plan.encoder, device)

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from lab.golden.generate import Conversation
-from lab.training.codebooks import PHASE_BOOK, encode_clip, fit_books
+from lab.training.codebooks import fit_books
+from lab.training.codec_network import build_encoder, codec_config
 from lab.training.latents import fit_latent_space
 from lab.training.lm_network import LMSizes, build_lm, config_json, hidden_states, residual_logits
-from lab.training.sound.clips import aligned_clip, plain_clip
-from lab.training.sound.pitch import HIGHEST, NUM_PHASES
-from lab.training.speakers import trained_speaker
+from lab.training.run_folder import RunFolder
+from lab.training.shards import shard_path, write_shard
+from lab.training.sound.clips import aligned_clip
+from lab.training.sound.pitch import HIGHEST
+from lab.training.speakers import Speaker, trained_speaker
+from lab.training.stages.hearing import CLIP_FRAMES, Heard, has_heard, hear_clips, load_heard
 from lab.training.stages.lm import LMRecipe, LMStage
 from lab.training.stages.quantizer import Quantizer
-from lab.training.stages.sequences import Sequences, mishear
+from lab.training.stages.sequences import Sequences
 from lab.training.tokens import make_tokenizer
 from synth.engine.model.config import parse_config
 from synth.engine.model.dual_ar import DualAR, Span
@@ -108,12 +113,12 @@ def quantizer() -> Quantizer:
 @pytest.fixture
 def stage(quantizer: Quantizer) -> LMStage:
     recipe = LMRecipe(positions=600, fast_frames=32)
-    return LMStage(SPEECH, quantizer, STAGE_SIZES, recipe, torch.device("cpu"))
+    return LMStage(SPEECH, [], quantizer, STAGE_SIZES, recipe, torch.device("cpu"))
 
 
 @pytest.fixture
 def sequences(quantizer: Quantizer) -> Sequences:
-    return Sequences(SPEECH, quantizer, STAGE_SIZES, positions=600)
+    return Sequences(SPEECH, [], quantizer, STAGE_SIZES, positions=600)
 
 
 def text_at(columns: torch.Tensor, first: int) -> str:
@@ -183,7 +188,7 @@ def test_a_batch_keeps_to_its_positions(sequences: Sequences) -> None:
 
 def test_sentences_grow_with_the_curriculum(quantizer: Quantizer) -> None:
     speech = [make_utterance(seed, words=1 + seed % 12) for seed in range(240)]
-    sequences = Sequences(speech, quantizer, STAGE_SIZES, positions=600)
+    sequences = Sequences(speech, [], quantizer, STAGE_SIZES, positions=600)
     longest = []
     for grown in (0.0, 1.0):
         batches = [sequences.draw(np.random.default_rng(seed), grown) for seed in range(12)]
@@ -192,16 +197,39 @@ def test_sentences_grow_with_the_curriculum(quantizer: Quantizer) -> None:
     assert longest[0] < 30 < 50 < longest[1]
 
 
-def test_a_clip_is_heard_with_errors_half_of_the_time(quantizer: Quantizer) -> None:
-    clip = plain_clip(SPEECH[0], trained_speaker("slt", 0))
-    codes = encode_clip(*quantizer, clip, 0)
-    heard = [mishear(codes, np.random.default_rng(seed)) for seed in range(40)]
-    changed = [each for each in heard if not torch.equal(each, codes)]
-    assert 8 < len(changed) < 32
-    for each in changed:
-        assert int((each[1] - codes[1]).abs().max()) <= 2
-        assert float((each[0] == codes[0]).float().mean()) > 0.7
-        assert 0 <= int(each[PHASE_BOOK].min()) <= int(each[PHASE_BOOK].max()) < NUM_PHASES
+def test_a_heard_clip_is_followed_by_its_own_speaker(quantizer: Quantizer) -> None:
+    marked = torch.full((4, 30), 7, dtype=torch.int16)
+    high = Speaker("high", "slt", 1, 3, 1, 1)
+    sequences = Sequences(SPEECH, [Heard("Aha.", high, marked)], quantizer, STAGE_SIZES, 600)
+    builder = PromptBuilder(Tokenizer(make_tokenizer(CODES)), num_codebooks=4, codebook_size=CODES)
+    prompt = builder.system([VoicePrompt("Aha.", marked.long())])
+    pitches: dict[bool, list[float]] = {True: [], False: []}
+    for seed in range(30):
+        batch = sequences.draw(np.random.default_rng(seed), 1.0)
+        for part in batch.spoken:
+            row = batch.columns[part.row].t()
+            codes = row[2, part.codes_first : part.codes_first + len(part.letters)]
+            is_heard = torch.equal(row[:, : prompt.shape[1]], prompt)
+            pitches[is_heard].append(float(codes.float().mean()))
+    assert len(pitches[True]) > 5 and len(pitches[False]) > 5
+    assert min(pitches[True]) > max(pitches[False])
+
+
+def test_clips_are_heard_once_and_kept(tmp_path: Path) -> None:
+    run, encoder = RunFolder(tmp_path), build_encoder(codec_config(num_books=4, book_size=CODES))
+    run.speech.mkdir()
+    for number in range(2):
+        write_shard(shard_path(run.speech, number), SPEECH[number::2])
+    assert not has_heard(run)
+
+    hear_clips(run, encoder, 6, lambda line: None)
+
+    heard, texts = load_heard(run), {said.text for said in SPEECH}
+    assert has_heard(run) and len(heard) == 6
+    for clip in heard:
+        assert clip.text in texts and clip.codes.shape[0] == 4
+        assert CLIP_FRAMES[0] * 0.8 < clip.codes.shape[1] < CLIP_FRAMES[1] * 1.2
+    assert {clip.speaker.is_teacher for clip in heard} == {True, False}
 
 
 def test_a_step_gives_the_same_losses_again(stage: LMStage) -> None:
