@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
+import json
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import transaction
 from django.utils import timezone
 
 from synth.jobs import eta
@@ -21,12 +25,13 @@ from synth.jobs.eta import (
 )
 from synth.jobs.queue import WITHIN, Ended, Estimate, QueueState, Throughput, queue_positions
 from synth.models import Export, RenderJob, Segment, Take
-from tests.factories import make_export, make_job, make_segment, make_take, make_voice, make_worker
+from tests.factories import make_export, make_job, make_segment, make_take, make_voice
 from voices.models import Voice
 
 pytestmark = pytest.mark.django_db
 Status = RenderJob.Status
 TEXT = "x" * 100
+DATA = Path(__file__).parents[2] / "data"
 
 
 @pytest.fixture
@@ -324,39 +329,27 @@ def test_making_a_long_file_takes_its_time(voice: Voice) -> None:
     assert eta_seconds(job) is None  # near its end nobody knows; it is never "0 s"
 
 
-# --- a whole service: claims run ahead of what is rendered, and that of what is stored -----------
-
-SLOTS, CLAIMS_AHEAD, STORED_AT_ONCE = 16, 16, 32
-THOROUGH = pytest.mark.thorough
-
-
-def served(segments: int, *, rate: float, file_seconds: float) -> Iterator[tuple[float, int, int]]:
-    """Yield each second the time, and how many segments of a steady job are stored and claimed.
-
-    So many segments a second are rendered. What is rendered is stored each five seconds while
-    others are, and each second once all are.
-    """
-    stored, second = 0, 0
-    end = segments / rate
-    while stored < segments:
-        second += 1
-        rendered = min(segments, int(second * rate))
-        if second % 5 == 0 or second > end:
-            stored = min(rendered, stored + max(STORED_AT_ONCE, int(4.8 * rate)))
-        claimed = min(segments, rendered + SLOTS // 2 + CLAIMS_AHEAD) - stored
-        yield second, stored, claimed
-    for more in range(1, int(file_seconds)):
-        yield second + more, stored, 0
+def test_file_that_ended_before_it_began_by_another_clock_says_nothing(voice: Voice) -> None:
+    for _ in range(3):
+        export = make_export(job_of(voice, 1, status=Status.SUCCEEDED), duration_seconds=1.0)
+        Export.objects.filter(pk=export.pk).update(
+            created_at=timezone.now(), finished_at=timezone.now() - dt.timedelta(seconds=9)
+        )
+    assert eta_seconds(at_work(voice, done=12, left=28)) == pytest.approx(56, rel=WITHIN)
 
 
-@pytest.mark.parametrize(
-    ("segments", "rate"),
-    [(100, 2.0), pytest.param(400, 6.5, marks=THOROUGH), pytest.param(915, 6.5, marks=THOROUGH)],
-)
-def test_of_a_steady_service_a_time_is_told_mostly_and_right_within_a_third(
-    voice: Voice, segments: int, rate: float
-) -> None:
-    file_seconds = 4.0
+# --- recorded jobs of a whole service ------------------------------------------------------------
+
+# Of jobs of 22 to 221 segments, rendered by the demo's model with 16 slots on two cores: seconds
+# since the first claim, segments done and claimed, whenever one of these changed.
+RUNS = json.loads((DATA / "job_runs.json").read_text())
+EXACT_SECONDS = 1.5  # nearer than this is near enough: a page looks once a second
+
+
+def readings(voice: Voice, run: dict[str, Any]) -> Iterator[tuple[float, int | None]]:
+    """Yield at about a dozen moments after the first tenth how long is left, and what is told."""
+    segments, moments = run["segments"], run["moments"]
+    file_seconds = max(0.2, run["seconds"] - moments[-1][0])
     for place in range(3):
         begun = timezone.now() - dt.timedelta(hours=1 + place)
         export = make_export(
@@ -365,38 +358,42 @@ def test_of_a_steady_service_a_time_is_told_mostly_and_right_within_a_third(
             finished_at=begun + dt.timedelta(seconds=file_seconds),
         )
         Export.objects.filter(pk=export.pk).update(created_at=begun)
-    make_worker(role="all", figures={"slots": SLOTS})
     job = job_of(voice, segments, status=Status.RUNNING)
-    keys = list(job.segments.order_by("pk").values_list("pk", flat=True))
-    for segment in job.segments.all():
+    rows = job.segments.all()
+    keys = list(rows.order_by("pk").values_list("pk", flat=True))
+    for segment in rows:
         make_take([segment], audio_seconds=2.0)
-    run = list(served(segments, rate=rate, file_seconds=file_seconds))
-    whole = run[-1][0] + 1
-    late, wrong, num_told = 0, [], 0
-    steps: list[tuple[float, int, int]] = []  # when, and from which segment to which
-    for second, stored, claimed in run:
-        before = steps[-1][2] if steps else 0
-        if stored > before:
-            steps.append((second, before, stored))
-        if stored < segments / 10 or second % 3:
+    for place, (second, done, claimed) in enumerate(moments):
+        if done < segments / 10 or done == segments or place % max(1, len(moments) // 12):
             continue
         now = timezone.now()
-        rows = job.segments.all()
-        rows.filter(pk__in=keys[stored:]).update(status="queued", finished_at=None)
-        rows.filter(pk__in=keys[stored : stored + claimed]).update(status="claimed")
-        for at, first, last in steps:
-            moment = now - dt.timedelta(seconds=second - at)
-            rows.filter(pk__in=keys[first:last]).update(status="done", finished_at=moment)
+        rows.filter(pk__in=keys[done:]).update(status="queued", finished_at=None)
+        rows.filter(pk__in=keys[done : done + claimed]).update(status="claimed")
+        for (_, first, _), (at, last, _) in itertools.pairwise(moments[: place + 1]):
+            if last > first:
+                moment = now - dt.timedelta(seconds=second - at)
+                rows.filter(pk__in=keys[first:last]).update(status="done", finished_at=moment)
         RenderJob.objects.filter(pk=job.pk).update(
-            started_at=now - dt.timedelta(seconds=second), segments_done=stored
+            started_at=now - dt.timedelta(seconds=second), segments_done=done
         )
         job.refresh_from_db()
         forget_pace()  # the rows are those of another second now
-        answer, truth = eta_seconds(job), whole - second
-        late += 1
-        num_told += answer is not None
-        if answer is not None and abs(answer - truth) > WITHIN * truth + 1:
-            wrong.append((second, answer, truth))
+        yield run["seconds"] - second, eta_seconds(job)
 
-    assert wrong == []
-    assert num_told >= 0.6 * late, (num_told, late)
+
+def test_of_recorded_jobs_a_time_is_told_mostly_and_right_within_a_third(voice: Voice) -> None:
+    found: list[tuple[int, float, int | None]] = []
+    for run in RUNS:
+        with transaction.atomic():
+            found += [(run["segments"], *one) for one in readings(voice, run)]
+            transaction.set_rollback(True)  # what another job rendered would count as well
+    told = [(segments, left, time) for segments, left, time in found if time is not None]
+    wrong = [
+        (segments, left, time)
+        for segments, left, time in told
+        if abs(time - left) > max(EXACT_SECONDS, WITHIN * left)
+    ]
+
+    assert len(told) >= 0.6 * len(found)
+    # One sentence that is rendered again at the end of a short job is beyond any forecast.
+    assert len(wrong) <= 0.1 * len(told), wrong
