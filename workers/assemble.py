@@ -44,7 +44,7 @@ from workers.audio.mastering import (
 from workers.book_files.book_audio import BookFileError
 from workers.books.job import is_mastered_by_chapters, make_book
 from workers.kinds import retry_while_away, settle_error
-from workers.process.held_claims import HeldClaim
+from workers.process.held_claims import URGENT_SECONDS, HeldClaim
 from workers.process.worker_process import WorkerProcess
 
 logger = logging.getLogger(__name__)
@@ -221,7 +221,7 @@ def _manifest_item(item: RenderJob, export: Export | None = None, name: str = ""
 OPEN = (Segment.Status.QUEUED, Segment.Status.CLAIMED)
 SPEECH = RenderJob.Kind.SPEECH
 OPEN_DELAY_SECONDS = 1.0
-URGENT_SECONDS, LOOK_SECONDS = 0.5, 0.02  # how long a file lets others pass; how often it looks
+LOOK_SECONDS = 0.02  # for what somebody waits for, which a file lets pass
 
 
 class PartsOpenError(Exception):

@@ -103,6 +103,7 @@ def take_segments(process: WorkerProcess) -> int:
         )
         claims: list[HeldClaim] = []
         process.is_careful = process.site.claim_segments(wanted, _holding(process, claims))
+        process.ahead.note_look(room.any_class, len(claims))
     return _start(process, claims)
 
 

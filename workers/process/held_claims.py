@@ -150,6 +150,9 @@ AHEAD_SECONDS = 2.0  # a claim takes far less; the rest is for a database that a
 MOST_AHEAD_PER_SLOT = 3
 LEAST_AHEAD_PER_SLOT = 0.25
 PACE_SECONDS = 30.0
+# Jobs that come one by one are claimed together: each look keeps the engine from the interpreter.
+GATHER_SECONDS = 0.2
+URGENT_SECONDS = 0.5  # how long bulk work lets what somebody waits for pass, each time
 # Halved by a loss and grown by one each time, the limit is twice what came between two losses over
 # this: a tenth of it is lost. From half of 64 slots it grows back in 1.4 times the time that these
 # segments would have taken.
@@ -174,6 +177,8 @@ class ClaimAhead:
         self._ends: deque[float] = deque(maxlen=1024)
         self._first_limit: int | None = None  # since a loss, until there is no fear of another
         self._lost_at, self._ended_since = 0.0, 0
+        self._gathers_until = -math.inf
+        self._urgent_since: float | None = None
 
     def note_loss(self, limit: int) -> None:
         """Note that this worker's process was killed, and with how many segments to begin again."""
@@ -215,6 +220,32 @@ class ClaimAhead:
         if self._busy_since is None:
             self._busy_since = self._clock()
 
+    def note_look(self, room: int, claimed: int) -> None:
+        """Note that of so many segments of any class that there was room for so many were there.
+
+        Where these were all that waited, those that come next are left to gather for a moment.
+        """
+        if not room:
+            return
+        if 0 < claimed < room:
+            self._gathers_until = self._clock() + GATHER_SECONDS
+        if self._urgent_since is not None:
+            self._urgent_since = self._clock()
+
+    def put_off(self, *, is_urgent: bool) -> float:
+        """Return for how many seconds only what somebody waits for is claimed.
+
+        That is so while others come one by one, and for a moment where this process has something
+        that somebody waits for (`is_urgent`).
+        """
+        now = self._clock()
+        if not is_urgent:
+            self._urgent_since = None
+        elif self._urgent_since is None:
+            self._urgent_since = now
+        passes = 0.0 if self._urgent_since is None else self._urgent_since + URGENT_SECONDS - now
+        return max(0.0, self._gathers_until - now, passes)
+
     def most(self, slots: int, *, unstored: int = 0) -> int:
         """Return how many segments to hold that are not rendered yet, beside those to be stored."""
         return slots + self._ahead(slots, unstored)
@@ -225,19 +256,27 @@ class ClaimAhead:
         return left <= slots + self._ahead(slots, unstored) // 2
 
     def room(
-        self, unrendered: Iterable[HeldClaim], slots: int, *, at_codec: int = 0, unstored: int = 0
+        self,
+        unrendered: Iterable[HeldClaim],
+        slots: int,
+        *,
+        at_codec: int = 0,
+        unstored: int = 0,
+        is_urgent: bool = False,
     ) -> Room:
         """Return the room beside what is held and not rendered yet, `at_codec` of it decoded.
 
-        For any class there is none until that much is low: a claim reads many rows and computes
-        beside the engine, so that few large ones are better than many small ones.
+        For any class there is none until that much is low, nor while it is put off: a claim reads
+        many rows and computes beside the engine, so that few large ones are better than many small
+        ones.
         """
         held = list(unrendered)
         interactive = RenderJob.Priority.INTERACTIVE
         num_interactive = sum(1 for claim in held if claim.priority == interactive)
         most = self.most(slots, unstored=unstored) + _count_spared(at_codec, slots)
         is_low = self.is_low(len(held), slots, at_codec=at_codec, unstored=unstored)
-        return Room(most - len(held) if is_low else 0, max(0, most - num_interactive))
+        is_time = is_low and not self.put_off(is_urgent=is_urgent)
+        return Room(most - len(held) if is_time else 0, max(0, most - num_interactive))
 
     def _ahead(self, slots: int, unstored: int) -> int:
         pace = self._pace()

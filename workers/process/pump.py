@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -70,6 +71,7 @@ def end_process(reason: str) -> None:
 class LoopThread(threading.Thread):
     """Call `step` every `seconds`, or sooner when `wake` is set, until `stop` is set.
 
+    A step that returns seconds is called again after those, if not sooner.
     One that can be woken rests after a step for as long as that took, `MOST_REST_SECONDS` at most,
     so that many calls in a row leave the interpreter to the engine for half of the time.
     A database that is away is waited for. The thread has a database connection of its own.
@@ -102,18 +104,19 @@ class LoopThread(threading.Thread):
     def run(self) -> None:
         while not self._stopper.is_set():
             began = time.monotonic()
-            self._run_step()
+            again = self._run_step()
             self.steps += 1
             if self._wake is not None:  # what wakes it meanwhile is done by one step
                 self._stopper.wait(min(time.monotonic() - began, MOST_REST_SECONDS))
-            (self._wake or self._stopper).wait(self._seconds)
+            (self._wake or self._stopper).wait(min(self._seconds, again))
             if self._wake is not None:
                 self._wake.clear()
         connection.close()
 
-    def _run_step(self) -> None:
+    def _run_step(self) -> float:
+        seconds = None
         try:
-            self._step()
+            seconds = self._step()
         except Exception as error:
             if not self.failures:
                 self.failing_since = time.monotonic()
@@ -128,6 +131,7 @@ class LoopThread(threading.Thread):
             connection.close()
         else:
             self.failures = 0
+        return seconds if isinstance(seconds, float) else math.inf
 
 
 class ThreadWatch:
@@ -161,6 +165,7 @@ CARE_SECONDS = 1.0
 STOP_SECONDS = 0.5  # unwanted work ends within this time and a frame of the engine
 HEARD_STOP_SECONDS = 0.1  # while somebody listens, who may cut in
 STATUS_SECONDS = 2.0
+LOOK_SECONDS = 0.1  # while bulk work is put off
 
 
 class Pump:
@@ -174,8 +179,10 @@ class Pump:
         self._next_status = 0.0
         self._healthy_since: float | None = None  # None while steps fail
 
-    def step(self) -> None:
+    def step(self) -> float | None:
         """Claim what there is room for and, about once a second, do everything else.
+
+        Returns the seconds after which to look again at the latest, where that is sooner than ever.
 
         Called sooner because the engine wants more, it looks for segments, and for the kinds that
         `look_for_work` named: a look for work of every kind is ten queries, whose making keeps the
@@ -204,6 +211,8 @@ class Pump:
                 self.process.look_for_work()
         self._healthy_since = healthy_since
         self._check_heartbeat(now - healthy_since)
+        put_off = self.process.ahead.put_off(is_urgent=self.process.held.has_interactive())
+        return min(put_off, LOOK_SECONDS) if put_off else None
 
     def _check_heartbeat(self, healthy_seconds: float) -> None:
         """End the process when only its heartbeat gets no answer from the database, for a lease."""

@@ -223,7 +223,13 @@ class WorkerProcess:
         if unstored > MOST_UNSTORED + MOST_UNSTORED_PER_SLOT * engine.slots:
             return Room(0, 0)
         at_codec, unsettled = _at_codec(held, engine), self.held.count(Kind.SEGMENT) - len(held)
-        return self.ahead.room(held, engine.slots, at_codec=at_codec, unstored=unsettled)
+        return self.ahead.room(
+            held,
+            engine.slots,
+            at_codec=at_codec,
+            unstored=unsettled,
+            is_urgent=self.held.has_interactive(),
+        )
 
     def run(self, claims: Sequence[HeldClaim], work: Callable[..., None], *arguments: Any) -> None:
         """Run `work(self, *arguments)` in a thread for claims of one kind.

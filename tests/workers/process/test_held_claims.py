@@ -13,6 +13,7 @@ from ttsweb.work import Kind
 from workers.process.held_claims import (
     SURE_SECONDS,
     SURE_SEGMENTS,
+    URGENT_SECONDS,
     ClaimAhead,
     HeldClaim,
     HeldClaims,
@@ -181,6 +182,38 @@ def test_bulk_work_leaves_the_room_of_interactive_work_alone(ahead: ClaimAhead) 
     assert ahead.room(bulk, SLOTS) == Room(0, 2 * SLOTS)
     assert ahead.room(bulk + urgent, SLOTS) == Room(0, 2 * SLOTS - 5)
     assert ahead.room(claims(2 * SLOTS, URGENT), SLOTS) == Room(0, 0)
+
+
+def any_class(ahead: ClaimAhead, *, is_urgent: bool = False) -> bool:
+    room = ahead.room([], SLOTS, is_urgent=is_urgent)
+    assert room.interactive == 2 * SLOTS  # nothing puts off what somebody waits for
+    return room.any_class > 0
+
+
+def test_jobs_that_come_one_by_one_are_left_to_gather_for_a_moment(
+    ahead: ClaimAhead, clock: Clock
+) -> None:
+    ahead.note_look(8, 0)
+    assert any_class(ahead)  # the first to come after a pause is claimed at once
+    ahead.note_look(8, 8)
+    assert any_class(ahead)  # more may be there
+    ahead.note_look(8, 1)
+    assert not any_class(ahead)
+
+    clock.now += ahead.put_off(is_urgent=False)
+    assert any_class(ahead)
+
+
+def test_bulk_work_is_put_off_for_what_somebody_waits_for_and_goes_on_beside_it(
+    ahead: ClaimAhead, clock: Clock
+) -> None:
+    assert not any_class(ahead, is_urgent=True)
+    assert any_class(ahead)  # it has ended
+    assert not any_class(ahead, is_urgent=True)
+    clock.now += URGENT_SECONDS
+    assert any_class(ahead, is_urgent=True)  # it never waits for longer at once
+    ahead.note_look(8, 8)
+    assert not any_class(ahead, is_urgent=True)
 
 
 def test_segments_that_wait_for_the_codec_leave_their_room_to_others_within_a_bound(

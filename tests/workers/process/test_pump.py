@@ -382,7 +382,7 @@ def start() -> Iterator[Start]:
     """A function that starts a loop, which ends with the test."""
     stop = threading.Event()
 
-    def begin(step: Callable[[], None], *, seconds: float = 0.005, **how: Any) -> LoopThread:
+    def begin(step: Callable[[], object], *, seconds: float = 0.005, **how: Any) -> LoopThread:
         thread = LoopThread("loop", step, seconds=seconds, stop=stop, **how)
         thread.start()
         return thread
@@ -435,6 +435,17 @@ def test_ring_comes_before_the_clock(start: Start) -> None:
     thread._stopper.set()
     wake.set()
     thread.join(30)
+
+
+def test_step_says_when_it_is_to_be_called_again(start: Start) -> None:
+    calls: list[int] = []
+
+    def step() -> float | None:
+        calls.append(1)
+        return 0.01 if len(calls) < 3 else None
+
+    start(step, seconds=3600)
+    wait_for(lambda: len(calls) == 3, what="it is called again long before its time")
 
 
 def test_loop_that_fails_for_long_is_broken_and_one_that_failed_once_is_not(start: Start) -> None:
