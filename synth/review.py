@@ -118,6 +118,7 @@ def sentence_of(name: str, measures: Iterable[Mapping[str, Any]]) -> str:
     return f"{flag.sentence} {numbers}"
 
 
+MOST_ID = 2**63 - 1  # that a column of ids holds
 MOST_JOBS = 1000  # that are remembered
 MOST_IDS = 1000  # in one condition; databases bound how many values a query has
 _PARTIAL = {"status": RenderJob.Status.PARTIAL, "error_code": BOOK_SEGMENTS_SHORT}
@@ -308,7 +309,9 @@ def approve(
     and take_changed. All others are approved, once more or for the first time.
     """
     jobs = visible_jobs(user).order_by().values("pk")
-    mine = Segment.objects.filter(pk__in=seen, job__in=jobs)
+    # An address can name any number; `=` would look whether the column can hold it, `in` does not.
+    known = [pk for pk in seen if pk <= MOST_ID]
+    mine = Segment.objects.filter(pk__in=known, job__in=jobs)
     approved = approve_takes({pk: seen[pk] for pk in mine.values_list("pk", flat=True)})
     left = set(seen) - approved
     rows = mine.filter(pk__in=left).select_related("job").defer("job__text").in_bulk()

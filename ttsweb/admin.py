@@ -23,7 +23,7 @@ from synth.accounts.sign_in import reset_second_factor
 from synth.models import ApiKey, AuditEntry, default_scopes
 from ttsweb.pages.admin_base import NounAdmin, column, row_action
 from ttsweb.refusals import counted
-from ttsweb.rights import LIMITS
+from ttsweb.rights import LIMITS, OWN_RIGHTS
 
 _LINK = " relationship"  # Django's word for such a row: "user-group relationship"
 
@@ -42,6 +42,11 @@ class WithoutLinksMixin:
         return _without_links(listed), counts, missing, kept
 
 
+def _may_touch(request: HttpRequest, user: User | None) -> bool:
+    """Say whether one may change this user: who sets a superuser's password is one."""
+    return bool(request.user.is_superuser) or user is None or not user.is_superuser
+
+
 @admin.register(User)
 class UserAdmin(WithoutLinksMixin, DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg]  # takes none at run time
     form = UserChangeForm
@@ -49,6 +54,23 @@ class UserAdmin(WithoutLinksMixin, DjangoUserAdmin, ModelAdmin):  # type: ignore
     change_password_form = AdminPasswordChangeForm
     filter_horizontal = ()  # Django's two lists side by side are not for a screen reader or a phone
     actions = ("reset_second_factors",)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_change_permission(request, obj) and _may_touch(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Say whether one may; nobody deletes oneself, so that somebody keeps the rights."""
+        is_other = obj is None or obj.pk != request.user.pk
+        return is_other and super().has_delete_permission(request, obj) and _may_touch(request, obj)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """Superusers give rights, as over the API, and take none of their own away."""
+        fields = tuple(map(str, super().get_readonly_fields(request, obj)))
+        if not request.user.is_superuser:
+            fields += ("is_superuser", "groups", "user_permissions")
+        if obj is not None and obj.pk == request.user.pk:
+            fields += OWN_RIGHTS
+        return tuple(dict.fromkeys(fields))
 
     @admin.action(description="Reset the second step of the log-in", permissions=["change"])
     def reset_second_factors(self, request: HttpRequest, users: QuerySet[User]) -> None:

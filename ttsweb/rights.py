@@ -1,4 +1,4 @@
-"""Name what an API key may do and what limits it, for models and the command line alike."""
+"""Name what users and API keys may do and what limits keys, for models and commands alike."""
 
 READ, VOICES, JOBS, ADMIN, WORKER = "read", "voices", "jobs", "admin", "worker"
 SCOPES = {
@@ -15,3 +15,4 @@ LIMITS = {
     "max_requests_per_minute": "most requests per minute",
     "max_stored_bytes": "most stored bytes",
 }
+OWN_RIGHTS = ("is_active", "is_staff", "is_superuser")  # nobody takes them from oneself

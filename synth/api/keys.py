@@ -24,7 +24,7 @@ from synth.api.authentication import key_of
 from synth.api.fields import NOT_BLANK, StrictNumberField, StrictTextField, string
 from synth.models import ApiKey, AuditEntry, default_scopes
 from ttsweb.http.api import ApiProblem, StrictSerializer
-from ttsweb.http.fields import ShownField
+from ttsweb.http.fields import SelfDescribingField, ShownField
 from ttsweb.http.nouns import ListView, Noun, get_row
 from ttsweb.http.query_filters import Filter, id_filter, moment_filter, names_filter
 from ttsweb.rights import LIMITS
@@ -46,12 +46,29 @@ def _limit_field(name: str) -> StrictNumberField:
     )
 
 
+class ScopesField(SelfDescribingField, serializers.ListField):
+    """A list of scopes; `worker` stands alone, which `check_scopes` sees to."""
+
+    child = serializers.ChoiceField(choices=ApiKey.Scope.choices)
+
+    def describe(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        others = "|".join(scope for scope in ApiKey.Scope.values if scope != ApiKey.Scope.WORKER)
+        together = {"type": "string", "pattern": f"^({others})$"}
+        alone = {"type": "string", "pattern": f"^{ApiKey.Scope.WORKER}$"}
+        return {
+            "type": "array",
+            "items": auto_schema._map_serializer_field(self.child, direction),
+            "minItems": self.min_length,
+            "maxItems": self.max_length,
+            "anyOf": [{"items": together}, {"items": alone}],
+        }
+
+
 class KeyUpdateSerializer(StrictSerializer):
     """Changes of a key; fields that are left out do not change."""
 
     name = StrictTextField(max_length=100, pattern=NOT_BLANK)
-    scopes = serializers.ListField(
-        child=serializers.ChoiceField(choices=ApiKey.Scope.choices),
+    scopes = ScopesField(
         required=False,
         min_length=1,
         max_length=20,

@@ -198,9 +198,6 @@ def _neighbours_of(segments: Sequence[Segment]) -> dict[int, dict[int, dict[str,
     return found
 
 
-_MOST_ID = 2**63 - 1
-
-
 class ReviewPagination(CreatedCursorPagination):
     """Worst first; `?limit=` from 1 to 100. Each page says how many there are in all."""
 
@@ -246,7 +243,7 @@ class ReviewPagination(CreatedCursorPagination):
 
 
 def _is_rank(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= _MOST_ID
+    return text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= review.MOST_ID
 
 
 def _is_flagged(names: list[str]) -> Q:
@@ -285,7 +282,7 @@ class ApproveSerializer(StrictSerializer):
 class ApprovalSerializer(ApproveSerializer):
     """A segment, and the take of it that was listened to."""
 
-    segment = StrictNumberField(1, _MOST_ID, whole=True)
+    segment = StrictNumberField(1, review.MOST_ID, whole=True)
 
 
 class ApprovalsField(serializers.ListField):

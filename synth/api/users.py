@@ -27,6 +27,7 @@ from ttsweb.http.api import ApiProblem, StrictSerializer
 from ttsweb.http.fields import ShownField, StrictBooleanField
 from ttsweb.http.nouns import ListView, Noun, get_row
 from ttsweb.http.pagination import CreatedCursorPagination
+from ttsweb.rights import OWN_RIGHTS
 
 MAX_PERMISSIONS = 500
 _LONGEST = 200  # of the columns of both halves, with the dot
@@ -70,7 +71,6 @@ def name_of(permission: Permission) -> str:
 _USERNAME = r"^[\w.@+-]+$"
 _EMAIL = {"anyOf": [{"maxLength": 0}, {"format": "email"}]}
 _MAX_NAME_CHARS = 150
-_OWN_RIGHTS = ("is_active", "is_staff", "is_superuser")
 
 
 class UserUpdateSerializer(StrictSerializer):
@@ -242,7 +242,7 @@ def _make(request: Request, asked: Mapping[str, Any]) -> User:
 
 
 def _change(request: Request, user: User, asked: Mapping[str, Any]) -> None:
-    if any(asked.get(right) is False for right in _OWN_RIGHTS):
+    if any(asked.get(right) is False for right in OWN_RIGHTS):
         _find_other(request, user.pk)
     _save(user, asked)
 

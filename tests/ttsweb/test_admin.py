@@ -6,7 +6,7 @@ import re
 
 import pytest
 from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 
 from synth.accounts.access import create_key
@@ -41,6 +41,46 @@ def test_a_user_can_be_added_and_edited(page: Client) -> None:
     response = page.post("/admin/auth/user/add/", fields)
     assert response.status_code == 302
     assert page.get(response["Location"]).status_code == 200
+
+
+FORM = {"date_joined_0": "2026-01-01", "date_joined_1": "10:00:00"}
+
+
+def test_nobody_loses_the_own_account_or_its_rights_by_the_own_hand(page: Client) -> None:
+    boss = User.objects.get(username="boss")
+    address = f"/admin/auth/user/{boss.pk}"
+
+    assert page.post(f"{address}/delete/", {"post": "yes"}).status_code == 403
+    chosen = {"action": "delete_selected", "_selected_action": [boss.pk], "post": "yes"}
+    page.post("/admin/auth/user/", chosen)
+    changed = page.post(f"{address}/change/", {"username": "boss", "email": "b@b.org", **FORM})
+
+    assert changed.status_code == 302
+    boss.refresh_from_db()
+    assert (boss.is_active, boss.is_staff, boss.is_superuser, boss.email) == (True,) * 3 + (
+        "b@b.org",
+    )
+
+
+def test_staff_who_may_change_users_neither_become_superusers_nor_touch_them(page: Client) -> None:
+    clerk, boss = make_user("clerk", is_staff=True), User.objects.get(username="boss")
+    rights = Permission.objects.filter(codename__in=["change_user", "delete_user", "view_user"])
+    clerk.user_permissions.set(rights)
+    other, staff = make_user("other"), logged_in(clerk)
+    new = {"password1": "a long enough one", "password2": "a long enough one"}
+
+    for path in ("delete/", "password/"):
+        asked = staff.post(f"/admin/auth/user/{boss.pk}/{path}", {"post": "yes", **new})
+        assert asked.status_code == 403, path
+    staff.post(f"/admin/auth/user/{boss.pk}/change/", {"username": "mine", **FORM})
+    group = Group.objects.create(name="All")
+    more = {"is_active": "on", "is_superuser": "on", "groups": [group.pk]}
+    changed = staff.post(f"/admin/auth/user/{other.pk}/change/", {"username": "o", **more, **FORM})
+
+    assert changed.status_code == 302
+    other.refresh_from_db()
+    assert (other.username, other.is_superuser, other.groups.count()) == ("o", False, 0)
+    assert User.objects.filter(username="boss", is_superuser=True).exists()
 
 
 def test_times_have_their_zone(page: Client) -> None:

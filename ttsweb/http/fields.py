@@ -21,7 +21,8 @@ from rest_framework.utils.html import is_html_input
 from ttsweb.http.api import StrictSerializer
 from ttsweb.http.problems import PROBLEM_TYPE
 
-NOT_BLANK = r"\S"  # pattern of a text that is not blanks alone
+# Pattern of a text that is not blanks alone; Python strips more characters than `\s` has elsewhere.
+NOT_BLANK = r"[^\s\x1c-\x1f\x85]"
 
 
 class SelfDescribingField:
