@@ -42,7 +42,7 @@ class WithoutLinksMixin:
         return _without_links(listed), counts, missing, kept
 
 
-def _may_touch(request: HttpRequest, user: User | None) -> bool:
+def _may_change(request: HttpRequest, user: User | None) -> bool:
     """Say whether one may change this user: who sets a superuser's password is one."""
     return bool(request.user.is_superuser) or user is None or not user.is_superuser
 
@@ -56,12 +56,14 @@ class UserAdmin(WithoutLinksMixin, DjangoUserAdmin, ModelAdmin):  # type: ignore
     actions = ("reset_second_factors",)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return super().has_change_permission(request, obj) and _may_touch(request, obj)
+        return super().has_change_permission(request, obj) and _may_change(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Say whether one may; nobody deletes oneself, so that somebody keeps the rights."""
         is_other = obj is None or obj.pk != request.user.pk
-        return is_other and super().has_delete_permission(request, obj) and _may_touch(request, obj)
+        return (
+            is_other and super().has_delete_permission(request, obj) and _may_change(request, obj)
+        )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         """Superusers give rights, as over the API, and take none of their own away."""

@@ -22,8 +22,7 @@ from ttsweb.http.fields import SelfDescribingField
 from voices.clip_checks import too_large
 
 URL_PATTERN = r"^https?://[^\s/?#]"  # patterns of texts, for the API's description
-# Beside what all readers of patterns call blank, control characters that Python does.
-NOT_BLANK_AT_ENDS = r"^[^\s\x1c-\x1f\x85](.*[^\s\x1c-\x1f\x85])?$"
+NOT_BLANK_AT_ENDS = f"^{NOT_BLANK}(.*{NOT_BLANK})?$"
 _WORD = "[A-Za-z0-9_.+-]+"
 _DATA_URL = re.compile(f"data:({_WORD}/{_WORD})?(;{_WORD}={_WORD})*;base64,")
 _BASE64 = "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)"  # not empty

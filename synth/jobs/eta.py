@@ -242,7 +242,7 @@ class _Files:
         found = [
             (audio, (done - begun).total_seconds(), name)
             for audio, begun, done, name in made[:_LATEST_EXPORTS]
-            if audio and done is not None and done > begun  # by clocks of two machines
+            if audio and done is not None and done > begun  # not where two clocks differ
         ]
         return cls(found)
 

@@ -221,9 +221,9 @@ class ClaimAhead:
             self._busy_since = self._clock()
 
     def note_look(self, room: int, claimed: int) -> None:
-        """Note that of so many segments of any class that there was room for so many were there.
+        """Note how many segments of any class there was room for, and how many were claimed.
 
-        Where these were all that waited, those that come next are left to gather for a moment.
+        Where there was room for more, nothing else waited: what comes next gathers for a moment.
         """
         if not room:
             return

@@ -165,7 +165,6 @@ CARE_SECONDS = 1.0
 STOP_SECONDS = 0.5  # unwanted work ends within this time and a frame of the engine
 HEARD_STOP_SECONDS = 0.1  # while somebody listens, who may cut in
 STATUS_SECONDS = 2.0
-LOOK_SECONDS = 0.1  # while bulk work is put off
 
 
 class Pump:
@@ -211,8 +210,7 @@ class Pump:
                 self.process.look_for_work()
         self._healthy_since = healthy_since
         self._check_heartbeat(now - healthy_since)
-        put_off = self.process.ahead.put_off(is_urgent=self.process.held.has_interactive())
-        return min(put_off, LOOK_SECONDS) if put_off else None
+        return self.process.ahead.put_off(is_urgent=self.process.held.has_interactive()) or None
 
     def _check_heartbeat(self, healthy_seconds: float) -> None:
         """End the process when only its heartbeat gets no answer from the database, for a lease."""
