@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import uuid
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import httpx
 import pytest
 
 from tests.answers import refusal_of
+from tests.api.generated import described
 from tests.api.served import VOICE, Served
 from tests.workers.commands import TRANSCRIPT
 
@@ -236,6 +238,32 @@ def test_wrong_content_type_and_wrong_value_of_the_body_are_refused(api: httpx.C
             assert refusal_of(api.post(path)) == (400, "required"), path
             for value in ([1], "text", 5, True):
                 assert api.post(path, json=value).status_code == 400, (path, value)
+
+
+BODIES: dict[str, Any] = {"approve_segment": {"take": str(uuid.UUID(int=4))}}
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, 2**63, 10**28])
+def test_number_that_no_row_can_have_is_refused_wherever_one_is_in_an_address(
+    number: int, served: Served
+) -> None:
+    tried = []
+    for path, operations in described()["paths"].items():
+        for method in operations.keys() & {"get", "post", "put", "patch", "delete"}:
+            operation = operations[method]
+            names = {
+                one["name"]: one for one in operation.get("parameters", []) if one["in"] == "path"
+            }
+            if all(one["schema"]["type"] != "integer" for one in names.values()):
+                continue
+            is_whole = {name: one["schema"]["type"] == "integer" for name, one in names.items()}
+            ids = {name: number if is_whole[name] else served.ids[name] for name in names}
+            body = BODIES.get(operation["operationId"], {}) if "requestBody" in operation else None
+            sent = served.api.request(method, served.url + path.format(**ids), json=body)
+            assert 400 <= sent.status_code < 500, (operation["operationId"], sent.text)
+            tried.append(operation["operationId"])
+
+    assert "approve_segment" in tried and len(tried) >= 10
 
 
 def test_form_with_a_clip_that_is_none_is_refused(api: httpx.Client) -> None:

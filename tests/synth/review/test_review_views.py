@@ -321,13 +321,6 @@ def test_many_are_approved_at_once_and_the_others_named(api: APIClient, operator
     assert [one["id"] for one in listed(api)] == [rows[2].pk]
 
 
-@pytest.mark.parametrize("number", [2**63 - 1, 2**63, 10**28])
-def test_number_that_no_segment_can_have_is_that_of_none(api: APIClient, number: int) -> None:
-    answer = api.post(f"{LIST}/{number}/approve", {"take": str(uuid.uuid4())})
-    assert refusal_of(answer) == (404, "segment_not_found")
-    assert refusal_of(api.get(f"{LIST}/{number}")) == (404, "segment_not_found")
-
-
 def test_list_of_approvals_that_cannot_be_read_is_refused(api: APIClient) -> None:
     one = {"segment": 1, "take": "5d7d0ed0-d6c6-46a7-ab6b-e912c87f5299"}
     takes: list[Any] = [
