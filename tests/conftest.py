@@ -14,22 +14,20 @@ from __future__ import annotations
 import gc
 import os
 import secrets
+import subprocess
 import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
-import psycopg
 import pytest
 import redis
 from celery.app import app_or_default
 from django.core.management.color import no_style
 from django.db import connections
 from django.test import TransactionTestCase
-from psycopg import sql
 from pytest_django import Settings
 from whitenoise.middleware import WhiteNoiseMiddleware  # type: ignore[import-untyped]
 
@@ -330,12 +328,28 @@ def redis_url(redis_server: str) -> str:
 @pytest.fixture
 def postgres_url() -> Iterator[str]:
     """The address of an empty PostgreSQL database, which is dropped after the test."""
-    server = os.environ["TTS_TEST_POSTGRES_URL"]
-    name = f"ttsweb_test_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-        try:
-            yield urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
-        finally:
-            drop = sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name))
-            connection.execute(drop)
+    with services.postgres_database() as url:
+        yield url
+
+
+@pytest.fixture
+def migrated_postgres_url(postgres_template: str) -> Iterator[str]:
+    """The address of a PostgreSQL database with all tables, which is dropped after the test."""
+    with services.postgres_database(postgres_template) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def postgres_template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the database that `migrated_postgres_url` copies."""
+    with services.postgres_database() as url:
+        changed = {
+            "DJANGO_SETTINGS_MODULE": "ttsweb.settings",
+            "TTS_DATABASE_URL": url,
+            "TTS_DATA_DIR": str(tmp_path_factory.mktemp("migrated")),
+            "TTS_ENV_FILE": os.devnull,
+            "TTS_SECRET_KEY": secrets.token_urlsafe(50),
+        }
+        command = [sys.executable, "manage.py", "migrate", "--verbosity", "0"]
+        subprocess.run(command, cwd=PROJECT, env=os.environ | changed, check=True)
+        yield url

@@ -12,11 +12,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
+from psycopg import sql
 
 from lab.servers import find_postgres, find_redis, why_no_redis
 from tests.clients import official
@@ -39,6 +43,23 @@ def why_no_postgres() -> str | None:
             return None
     except psycopg.Error as error:
         return f"the server of TTS_TEST_POSTGRES_URL does not answer: {type(error).__name__}"
+
+
+@contextmanager
+def postgres_database(template: str = "/template1") -> Iterator[str]:
+    """Give the address of a new PostgreSQL database, and drop it afterwards.
+
+    It is a copy of the one whose address is `template`.
+    """
+    server = urlsplit(os.environ["TTS_TEST_POSTGRES_URL"])
+    name = f"ttsweb_test_{uuid.uuid4().hex[:12]}"
+    made, copied = sql.Identifier(name), sql.Identifier(urlsplit(template).path[1:])
+    with psycopg.connect(server.geturl(), autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(made, copied))
+        try:
+            yield server._replace(path=f"/{name}").geturl()
+        finally:
+            connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(made))
 
 
 def why_no_browser() -> str | None:

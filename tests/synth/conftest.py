@@ -98,7 +98,7 @@ def database(
     job_services: None,
 ) -> Iterator[str]:
     """A database of its own that this test's threads reach by connections of their own."""
-    url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
+    url = request.getfixturevalue("migrated_postgres_url") if request.param == "postgres" else None
     data_dir = tmp_path / "data"
     pair = Pair(
         environment={},

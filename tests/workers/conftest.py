@@ -165,8 +165,10 @@ def pair(
     django_db_blocker: Any,
 ) -> Iterator[Pair]:
     """SQLite with files as messages, or PostgreSQL with Redis; the ORM here looks into it."""
-    names = ("postgres_url", "redis_url") if request.param == "services" else ()
-    urls = {name: request.getfixturevalue(name) for name in names}
+    urls: dict[str, str] = {}
+    if request.param == "services":
+        urls["postgres_url"] = request.getfixturevalue("migrated_postgres_url")
+        urls["redis_url"] = request.getfixturevalue("redis_url")
     opened = service_pair(clean_env | {"TTS_CHECKPOINT": str(TINY)}, tmp_path / "data", **urls)
     with django_db_blocker.unblock(), opened.entered(settings):
         try:

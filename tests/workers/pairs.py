@@ -188,11 +188,12 @@ def changed_environment(environment: dict[str, str], changes: dict[str, Any]) ->
 
 
 def _make_tables() -> None:
-    """Bring an empty database to the newest migration; SQLite's are copies of the first one."""
+    """Give an empty database its tables; of SQLite's files each is a copy of the first one."""
     global _migrated
     database = connections["default"]
     if database.vendor != "sqlite":
-        call_command("migrate", verbosity=0)
+        if not database.introspection.table_names():
+            call_command("migrate", verbosity=0)
         return
     path = Path(database.settings_dict["NAME"])
     if _migrated is None:

@@ -5,20 +5,17 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
-import psycopg
 import pytest
 from django.core.management import call_command
-from psycopg import sql
 from pytest_django import Settings
 
 from synth.models import Export, RenderJob, Segment, Take
+from tests.services import postgres_database
 from tests.workers.commands import run
 from tests.workers.pairs import (
     Pair,
@@ -32,21 +29,11 @@ from ttsweb.configuration.builders import database_settings
 pytestmark = pytest.mark.thorough
 
 
-@contextmanager
-def new_database(pair: Pair) -> Iterator[str | None]:
+def new_database(pair: Pair) -> AbstractContextManager[str | None]:
     """Give an empty PostgreSQL database beside a pair's, or None where it uses SQLite."""
-    url = pair.environment.get("TTS_DATABASE_URL")
-    if url is None:
-        yield None
-        return
-    name = f"ttsweb_test_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-        try:
-            yield urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
-        finally:
-            drop = sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name))
-            connection.execute(drop)
+    if "TTS_DATABASE_URL" in pair.environment:
+        return postgres_database()
+    return nullcontext()
 
 
 def call(*arguments: Any) -> dict[str, Any]:

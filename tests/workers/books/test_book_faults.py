@@ -194,13 +194,13 @@ def test_redis_that_comes_back_empty_costs_a_book_nothing(
     tmp_path: Path,
     clean_env: dict[str, str],
     settings: Settings,
-    postgres_url: str,
+    migrated_postgres_url: str,
 ) -> None:
     server = RedisServer(tmp_path)
     pair = service_pair(
         clean_env | {"TTS_CHECKPOINT": str(TINY)},
         tmp_path / "data",
-        postgres_url=postgres_url,
+        postgres_url=migrated_postgres_url,
         redis_url=server.url,
     )
     with pair.entered(settings):
