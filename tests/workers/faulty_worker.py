@@ -89,7 +89,6 @@ def storing() -> None:
 
 def row() -> None:
     """Be killed whenever work on one row begins, or only while there is other work beside it."""
-    from workers.process import run_worker  # noqa: F401  # once for all processes to come
     from workers.process.worker_process import WorkerProcess
 
     run, words = WorkerProcess._run, os.environ["TTS_TEST_ROW"]
@@ -114,8 +113,6 @@ def row() -> None:
 
 def moments() -> None:
     """Be killed at each of the moments that files name, and note what the engine is asked for."""
-    from workers.process import run_worker  # noqa: F401  # once for all processes to come
-
     _die_around_chapters()
     _die_around_files()
     if "cpu" not in sys.argv:  # such a worker does without all that the engine needs
@@ -129,6 +126,11 @@ def _start_again() -> None:
 
     The children are processes like all workers, but begin with everything imported.
     """
+    from workers.process import run_worker  # noqa: F401
+
+    if "cpu" not in sys.argv:
+        import synth.engine.engine
+        import synth.engine.loading.loaded_models  # noqa: F401
     parent, deaths = os.getpid(), Path(os.environ["TTS_DATA_DIR"]) / "deaths.txt"
     while child := os.fork():
         signal.signal(signal.SIGTERM, lambda number, frame: os.kill(child, number))

@@ -392,7 +392,7 @@ def run(pair: Pair, victim: Victim, **environment: Any) -> tuple[str, str]:
         "w1", entry=FAULTY, TTS_TEST_FAULT="row", TTS_TEST_ROW=victim.words, **environment
     )
     begin = victim.prepare(voice)
-    others = submit(voice, sentences=120, priority=RenderJob.Priority.BULK)
+    others = submit(voice, sentences=80, priority=RenderJob.Priority.BULK)
     wait_for(Segment.objects.filter(job=others, status="done").exists, what="the job is rendered")
     begin()
 
