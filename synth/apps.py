@@ -14,8 +14,6 @@ class SynthConfig(AppConfig):
         """Connect the listeners of signals, which each stand beside what they do."""
         from synth import webhooks  # noqa: F401  # models are loaded only now
         from synth.accounts import limits  # noqa: F401
-        from synth.api.batches import serializers as of_batches  # noqa: F401
-        from synth.api.jobs import serializers as of_jobs  # noqa: F401
         from synth.batches import figures  # noqa: F401
         from synth.jobs import queue  # noqa: F401
         from synth.transitions import batches, book_batches, jobs  # noqa: F401

@@ -1,4 +1,4 @@
-"""What happens to jobs, sent inside the transaction that does it, and what messages have to ask.
+"""What happens to jobs, sent inside the transaction that does it.
 
 Batches and webhooks listen. A listener that raises undoes the transaction.
 """
@@ -10,7 +10,3 @@ job_reopened = Signal()  # job_id
 job_approved = Signal()  # job: a book that was partial is whole, since its takes were approved
 item_deleted = Signal()  # batch_id: one of its items is gone
 batch_ended = Signal()  # batch_id
-
-# A question, which one listener answers by what it returns.
-# row: a job or a batch that ended. The API answers what it shows of it, without its text.
-description_asked = Signal()

@@ -16,7 +16,7 @@ import hmac
 import json
 import secrets
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from django.conf import settings
@@ -24,6 +24,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import transaction
 from django.dispatch import receiver
+from django.utils.module_loading import import_string
 
 from synth.models import (
     Batch,
@@ -34,7 +35,7 @@ from synth.models import (
     WebhookSecret,
 )
 from synth.models.accounts import MAIL
-from synth.signals import batch_ended, description_asked, job_approved, jobs_ended
+from synth.signals import batch_ended, job_approved, jobs_ended
 from synth.transitions.webhooks import fail_deliveries_to, give_up_at
 from ttsweb import leases
 from ttsweb.encryption import SecretUnreadableError, encrypt, reencrypt
@@ -45,6 +46,12 @@ from voices.models import VoiceVersion
 from voices.signals import version_ended
 
 MOST_ENDPOINTS = 20
+# What says of a job or a batch what the API shows of it. These modules load Django REST framework,
+# which a worker has no other use for: they are loaded with the first row that ends.
+_DESCRIPTIONS: dict[type, str] = {
+    RenderJob: "synth.api.jobs.serializers.describe_job",
+    Batch: "synth.api.batches.serializers.describe_batch",
+}
 
 
 class TooManyEndpointsError(RefusedError):
@@ -311,9 +318,8 @@ def _mail_urls(owner_id: int | None, about: NoticeWish.About, status: str) -> li
 
 def _describe(row: RenderJob | Batch) -> dict[str, Any]:
     """Return what the API shows of a row, but for what is said in it: that is told to nobody."""
-    answers: Any = description_asked.send(type(row), row=row)
-    [(_, data)] = answers  # the API alone listens, once for each kind of rows
-    return dict(data)
+    describe: Callable[[Any], dict[str, Any]] = import_string(_DESCRIPTIONS[type(row)])
+    return describe(row)
 
 
 def _queue(

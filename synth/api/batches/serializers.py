@@ -9,7 +9,6 @@ from typing import Any
 
 from django.db.models import Count, F, Sum
 from django.db.models.functions import Length
-from django.dispatch import receiver
 from django.urls import reverse
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -28,7 +27,6 @@ from synth.batches import figures as of_books
 from synth.batches.figures import STORED, BatchFigures, error_of, stored_bytes
 from synth.jobs.eta import FIRST_SHARE, eta_of_chars
 from synth.models import Batch, BatchEntry, RenderJob, Segment
-from synth.signals import description_asked
 from synth.transitions.batches import WITH_AUDIO
 from synth.transitions.book_batches import ENDED_STATES, LABELS, STATES, label_of
 from ttsweb.http.fields import LookUpMixin, PageSerializer, ShownField
@@ -366,8 +364,7 @@ class BookBatchEntrySerializer(LookUpMixin, serializers.ModelSerializer[BatchEnt
             entry.stored = stored[entry.pk]  # type: ignore[attr-defined]  # as an annotation would be
 
 
-@receiver(description_asked, sender=Batch)
-def describe_batch(row: Batch, **_: Any) -> dict[str, Any]:
+def describe_batch(row: Batch) -> dict[str, Any]:
     """Return what a message says of a batch; of one of books its totals, and what is not whole."""
     if row.kind == Batch.Kind.TEXTS:
         return {"kind": "batch", **BatchSerializer(with_figures([row])[0]).data}

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.db.models import Q
-from django.dispatch import receiver
 from django.urls import reverse
 from rest_framework import serializers
 
@@ -19,7 +18,6 @@ from synth.jobs.eta import etas, real_time_factor
 from synth.jobs.options import OPTIONS, Value
 from synth.jobs.queue import QueueState, queue_positions
 from synth.models import PRIORITIES, Export, JobVoice, RenderJob, Segment
-from synth.signals import description_asked
 from synth.transitions.jobs import UNFINISHED
 from ttsweb.http.api import ApiProblem
 from ttsweb.http.fields import LookUpMixin, PageSerializer, SharedFieldsMixin, ShownField
@@ -245,8 +243,7 @@ class JobListSerializer(SharedFieldsMixin, LookUpMixin, serializers.ModelSeriali
             job.queue_position, job.eta_seconds = places.get(job.pk), left.get(job.pk)
 
 
-@receiver(description_asked, sender=RenderJob)
-def describe_job(row: RenderJob, **_: Any) -> dict[str, Any]:
+def describe_job(row: RenderJob) -> dict[str, Any]:
     """Return what a message says of a job: what lists show, but for what is said in it."""
     row.text_start = ""  # type: ignore[attr-defined]  # what the API's queries add
     shown = JobListSerializer(row).data.items()
