@@ -103,7 +103,13 @@ class Engine:
         else:
             runner = capture_steps(models.dual_ar, state, backend)
             self._codec.record_streams(ChunkSchedule(first=_FIRST_CHUNK))
-        batch = SlotBatch(models.dual_ar, state, self._prefixes, runner)
+        batch = SlotBatch(
+            models.dual_ar,
+            state,
+            self._prefixes,
+            runner,
+            urgent_first=models.device.type == "cpu",
+        )
         self._slots = SlotLoop(batch, self._codec, models.device, self._counter.note)
         self._held_bytes = held_bytes(self)
         logger.info(
@@ -148,7 +154,7 @@ class Engine:
         """Queue a segment; the future may be cancelled at any time, honoured between two frames.
 
         Args:
-            priority: lower goes first among what waits.
+            priority: lower goes first among what waits, and on a CPU for a while alone.
             deadline_seconds: from now; what is not done then ends with DeadlineExceededError.
             on_audio: is given the samples in order, float32 [N] each, while they are made; all of
                 them before the future is done. An engine's thread calls it: it returns at once.

@@ -23,15 +23,22 @@ class SlotBatch:
     """Own a decode state's slots; all calls come from one thread.
 
     Computed are the first slots only, as many as the smallest bucket of the runner has that holds
-    those in use; slots behind its largest one stay free.
+    those in use; slots behind its largest one stay free. With `urgent_first` more urgent requests
+    begin in slots before those of others, so that they can be advanced alone.
     """
 
     def __init__(
-        self, model: DualAR, state: DecodeState, prefixes: PrefixCache, runner: StepRunner
+        self,
+        model: DualAR,
+        state: DecodeState,
+        prefixes: PrefixCache,
+        runner: StepRunner,
+        *,
+        urgent_first: bool = False,
     ) -> None:
         self.state, self.prefixes, self.runner = state, prefixes, runner
         self.frames = 0  # computed since the start
-        self._model = model
+        self._model, self._urgent_first = model, urgent_first
         self._slots: list[SlotRequest | None] = [None] * runner.buckets[-1]
         self.bucket = runner.buckets[0]  # slots that a frame computes now
 
@@ -74,9 +81,23 @@ class SlotBatch:
             request.prefilled_at = time.perf_counter()
         return refused
 
-    def step(self) -> None:
-        self.runner.step(self.bucket)
+    def bucket_with(self, request: SlotRequest) -> int:
+        """Return how many slots a frame computes that advances this request and those before it."""
+        assert request.slot is not None
+        return self._smallest_bucket(request.slot + 1)
+
+    def step(self, bucket: int) -> int:
+        """Advance the first slots, as many as a bucket has.
+
+        Returns:
+            How many requests that were; those behind are as they were, but for a frame later.
+        """
+        self.runner.step(bucket)
         self.frames += 1
+        for request in self._slots[bucket:]:
+            if request is not None:
+                request.last_frame += 1
+        return bucket - self._slots[:bucket].count(None)
 
     def release(self, request: SlotRequest) -> None:
         """Free a request's slot; nothing happens when it has left it already."""
@@ -90,11 +111,7 @@ class SlotBatch:
     def compact(self) -> None:
         """Move the last requests to free slots in front where that makes the bucket smaller."""
         while self._smallest_bucket(self.num_running) < self.bucket:
-            target, last = self._slots.index(None), self.running[-1]
-            assert last.slot is not None
-            self.state.move(last.slot, target)
-            self._slots[target], self._slots[last.slot] = last, None
-            last.slot = target
+            self._move(self.running[-1], self._slots.index(None))
             self._choose_bucket()
 
     def codes(self, request: SlotRequest, start: int, end: int) -> Tensor:
@@ -102,8 +119,20 @@ class SlotBatch:
         assert request.slot is not None
         return self.state.history[request.slot, start:end, 1:].T.clone()
 
+    def _move(self, request: SlotRequest, target: int) -> None:
+        assert request.slot is not None
+        self.state.move(request.slot, target)
+        self._slots[target], self._slots[request.slot] = request, None
+        request.slot = target
+
     def _assign(self, request: SlotRequest) -> None:
         slot, positions = self._slots.index(None), request.positions
+        if self._urgent_first:
+            for less_urgent in self._slots[:slot]:
+                if less_urgent is not None and less_urgent.priority > request.priority:
+                    free, slot = slot, less_urgent.slot or 0
+                    self._move(less_urgent, free)
+                    break
         self.state.assign(slot, request.sampling, prompt_positions=positions)
         limit = min(request.sampling.max_frames, self.state.max_positions - positions)
         request.slot, request.last_frame, request.failed = slot, self.frames + limit, None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 import torch
@@ -36,6 +36,9 @@ logger = logging.getLogger(__name__)
 
 PATIENCE_ROUNDS = 4  # times the slots: later requests that may pass one over
 LIVE_PACK_EVERY = 4  # frames between two packs of prompts while streams are listened to
+# Where a frame of many slots takes many times as long as one of few, as on a CPU, more urgent
+# requests are advanced alone: for so many frames, and as many again as all have had since.
+MOST_FRAMES_ALONE = 100
 # Frames of a stream that runs alone before others join it, its first three chunks: prompts and
 # frames of ten take many times as long, and this much sound lasts until theirs are there.
 OPENING_FRAMES = 7
@@ -63,6 +66,7 @@ class SlotLoop:
         self._status = StatusReader(batch.state)
         self._unread: ReadStatus | None = None
         self.frames_made = 0  # of all segments, since the start
+        self._frames_alone = MOST_FRAMES_ALONE if device.type == "cpu" else 0  # left
         self._queue = RequestQueue(patience=PATIENCE_ROUNDS * batch.num_slots)
         self._deadlines = Deadlines()
         self._last_pack, self._last_voice = -LIVE_PACK_EVERY, ""
@@ -208,12 +212,24 @@ class SlotLoop:
             return False
         if self._codec.is_behind(priority) or self._is_opening():
             return False
+        running = self.batch.running
+        if self._choose_bucket(running) < self.batch.bucket and priority > _urgent(running):
+            return False
         # A less urgent prompt would widen the gaps of streams too much.
         return self.batch.frames - self._last_pack >= LIVE_PACK_EVERY or all(
-            request.priority >= priority
-            for request in self.batch.running
-            if request.live is not None
+            request.priority >= priority for request in running if request.live is not None
         )
+
+    def _choose_bucket(self, running: Sequence[SlotRequest]) -> int:
+        """Return how many slots to compute: those of the urgent requests, where these go on alone.
+
+        They do not where what is less urgent is heard, or has waited long enough.
+        """
+        urgent = _urgent(running)
+        others = [one for one in running if one.priority > urgent]
+        if not self._frames_alone or not others or any(one.live is not None for one in others):
+            return self.batch.bucket
+        return self.batch.bucket_with([one for one in running if one.priority == urgent][-1])
 
     def _is_opening(self) -> bool:
         """Return whether a stream runs alone that has only just begun."""
@@ -232,6 +248,8 @@ class SlotLoop:
         known: set[str] = set()
         positions = 0
         while len(running) + len(taken) < self.limit.now and self._may_start():
+            if taken and self._frames_alone and self._queue.next_priority() != taken[0].priority:
+                break  # the more urgent ones go on alone
             request = self._queue.pop(voices)
             if request is None:
                 break
@@ -258,15 +276,21 @@ class SlotLoop:
             return
         can_go_on = any(request.last_frame > self.batch.frames for request in running)
         if can_go_on:
-            self.batch.step()
+            bucket = self._choose_bucket(running)
+            self._note_frame(is_for_all=bucket == self.batch.bucket)
+            self.frames_made += self.batch.step(bucket)
             self.limit.note_frame()
-            self.frames_made += len(running)
             self._note_work()
         # A stream that waits for its first sound waits for nothing else.
         at_once = not can_go_on or any(
             request.live is not None and not request.live.num_handed for request in running
         )
         self._read_status(running, at_once=at_once)
+
+    def _note_frame(self, *, is_for_all: bool) -> None:
+        if self._device.type == "cpu":
+            change = 1 if is_for_all else -1
+            self._frames_alone = min(self._frames_alone + change, MOST_FRAMES_ALONE)
 
     def _read_status(self, running: list[SlotRequest], *, at_once: bool) -> None:
         """Begin a copy and read the one before, or both where there is nothing to wait for.
@@ -350,6 +374,10 @@ class SlotLoop:
         for request in self.batch.running:
             self.batch.release(request)
         self._starting, self._unread = [], None
+
+
+def _urgent(running: Sequence[SlotRequest]) -> int:
+    return min((one.priority for one in running), default=0)
 
 
 def _stream_changed() -> DeviceOutOfMemoryError:

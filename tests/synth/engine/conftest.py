@@ -59,7 +59,7 @@ def frames(monkeypatch: pytest.MonkeyPatch) -> Frames:
     """What stands in front of the frames of all engines of this test; its gate is open."""
     found, compute = Frames(), SlotBatch.step
     found.gate.set()
-    monkeypatch.setattr(SlotBatch, "step", lambda batch: found.step(batch, compute))
+    monkeypatch.setattr(SlotBatch, "step", lambda *args: found.step(args[0], compute, args[1]))
     return found
 
 

@@ -99,13 +99,13 @@ class Frames:
     begun: list[Future[SegmentAudio]] = field(default_factory=list)  # in the order of first frames
     gate: threading.Event = field(default_factory=threading.Event)  # closed: no frame is begun
 
-    def step(self, batch: SlotBatch, compute: Callable[[SlotBatch], None]) -> None:
-        """Compute a frame."""
+    def step(self, batch: SlotBatch, compute: Callable[[SlotBatch, int], int], bucket: int) -> int:
+        """Compute a frame of the first slots."""
         assert self.gate.wait(180)
         self.before(batch.state)
         self.begun += [one.future for one in batch.running if one.future not in self.begun]
-        size = batch.bucket
-        compute(batch)
+        number = compute(batch, bucket)
         self.count += 1
-        self.sizes.append(size)
+        self.sizes.append(bucket)
         self.after(batch.state)
+        return number

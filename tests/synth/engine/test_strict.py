@@ -47,17 +47,18 @@ class Traces:
         native = self.engine._models.dual_ar.native
         steps: list[list[SlotRequest]] = []
 
-        def traced_step() -> None:
+        def traced_step(bucket: int) -> int:
             steps.append(batch.running)
-            step()
+            number = step(bucket)
             made = steps.pop()
             if native is None:
-                return
+                return number
             # Compiled frames keep their logits to themselves; what each draws shows them.
-            states = native.states(batch.state.bucket(batch.bucket))
+            states = native.states(batch.state.bucket(bucket))
             for one in made:
                 found = [states[one.slot].clone(), batch.state.columns[one.slot].clone()]
                 self.bits.setdefault(one.future, []).extend(found)
+            return number
 
         def traced_logits(hidden: Tensor) -> Tensor:
             found = logits(slow, hidden)
@@ -200,12 +201,12 @@ def test_the_bits_are_the_same_after_memory_ran_out(
     batch, tries = traces.engine._slots.batch, []
     step = batch.step
 
-    def fail_once() -> None:
+    def fail_once(bucket: int) -> int:
         tries.append(True)
         if len(tries) == 4:
             traces.bits.clear()
             raise torch.OutOfMemoryError("no memory")
-        step()
+        return step(bucket)
 
     monkeypatch.setattr(batch, "step", fail_once)
     specs = with_mine_at(2, others(5, voice_frames=10))

@@ -127,6 +127,7 @@ def test_prompts_keep_their_distance_while_a_stream_is_heard(
     start: Start, held: Frames, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("synth.engine.slots.loop.MAX_PACK_POSITIONS", 1)  # one prompt in a pass
+    monkeypatch.setattr("synth.engine.slots.loop.MOST_FRAMES_ALONE", 0)  # as on a GPU
     engine, begun = start(slots=8), note_starts(held, monkeypatch)
     stream = engine.stream(spec(max_frames=40), priority=0)
     wait_for_slots(engine, 1)

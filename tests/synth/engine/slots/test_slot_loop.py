@@ -212,6 +212,36 @@ def test_only_the_slots_in_use_are_computed(start: Start, held: Frames) -> None:
     assert (held.sizes[0], max(held.sizes), held.sizes[-40:]) == (1, 16, [1] * 40)
 
 
+@pytest.mark.parametrize(
+    ("most", "sizes"), [(100, [1] * 8 + [4] * 21), (5, [1] * 5 + [5, 1, 5] + [4] * 19)]
+)
+def test_what_is_urgent_goes_on_alone_for_a_while_and_costs_the_others_nothing_else(
+    start: Start, held: Frames, monkeypatch: pytest.MonkeyPatch, most: int, sizes: list[int]
+) -> None:
+    monkeypatch.setattr("synth.engine.slots.loop.MOST_FRAMES_ALONE", most)
+    asked = [spec(f"Bulk {n}.", voice(n), max_frames=25) for n in range(4)]
+    urgent = spec("Urgent.", max_frames=8)
+    engine = start(slots=5)
+    held.gate.set()
+    alone = [engine.render(one) for one in (*asked, urgent)]
+    held.gate.clear()
+    held.sizes.clear()
+    bulk = [begin(engine, asked[0], priority=10)]
+    bulk += [engine.submit(one, priority=10) for one in asked[1:3]]
+    held.count = 0
+    held.after = lambda _: held.gate.clear() if held.count == 3 else None
+    held.gate.set()
+    wait_until(lambda: held.count == 3)  # three frames; a fourth of all that is bulk waits
+
+    first = engine.submit(urgent, priority=0)
+    bulk.append(engine.submit(asked[3], priority=10))
+    held.gate.set()
+
+    assert_same_codes([one.result(60) for one in (*bulk, first)], alone)
+    assert held.sizes[:3] == [1, 4, 4]
+    assert held.sizes == [1, 4, 4, 4, *sizes, 4, 1, 1, 1]
+
+
 def test_a_strict_engine_always_computes_all_slots(start: Start, frames: Frames) -> None:
     start(slots=5, strict=True).render(spec())
     assert set(frames.sizes) == {5}
