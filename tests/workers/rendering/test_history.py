@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -64,8 +65,10 @@ def submit_chain(voice: Voice, history: int = 2) -> RenderJob:
 
 
 def render(process: MiniatureProcess) -> None:
+    """Render what can be claimed until nothing can; bulk work that is put off is waited for."""
     while take_segments(process):
         process.run_all()
+        time.sleep(process.ahead.put_off(is_urgent=False))
 
 
 def said_before(spec: RenderSpec) -> list[str]:
