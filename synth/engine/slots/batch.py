@@ -38,7 +38,7 @@ class SlotBatch:
     ) -> None:
         self.state, self.prefixes, self.runner = state, prefixes, runner
         self.frames = 0  # computed since the start
-        self._model, self._urgent_first = model, urgent_first
+        self._model, self.urgent_first = model, urgent_first
         self._slots: list[SlotRequest | None] = [None] * runner.buckets[-1]
         self.bucket = runner.buckets[0]  # slots that a frame computes now
 
@@ -127,7 +127,7 @@ class SlotBatch:
 
     def _assign(self, request: SlotRequest) -> None:
         slot, positions = self._slots.index(None), request.positions
-        if self._urgent_first:
+        if self.urgent_first:
             for less_urgent in self._slots[:slot]:
                 if less_urgent is not None and less_urgent.priority > request.priority:
                     free, slot = slot, less_urgent.slot or 0

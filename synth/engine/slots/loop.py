@@ -66,7 +66,7 @@ class SlotLoop:
         self._status = StatusReader(batch.state)
         self._unread: ReadStatus | None = None
         self.frames_made = 0  # of all segments, since the start
-        self._frames_alone = MOST_FRAMES_ALONE if device.type == "cpu" else 0  # left
+        self._frames_alone = MOST_FRAMES_ALONE if batch.urgent_first else 0  # left
         self._queue = RequestQueue(patience=PATIENCE_ROUNDS * batch.num_slots)
         self._deadlines = Deadlines()
         self._last_pack, self._last_voice = -LIVE_PACK_EVERY, ""
@@ -213,15 +213,15 @@ class SlotLoop:
         if self._codec.is_behind(priority) or self._is_opening():
             return False
         running = self.batch.running
-        if self._choose_bucket(running) < self.batch.bucket and priority > _urgent(running):
+        if self._slots_to_compute(running) < self.batch.bucket and priority > _urgent(running):
             return False
         # A less urgent prompt would widen the gaps of streams too much.
         return self.batch.frames - self._last_pack >= LIVE_PACK_EVERY or all(
             request.priority >= priority for request in running if request.live is not None
         )
 
-    def _choose_bucket(self, running: Sequence[SlotRequest]) -> int:
-        """Return how many slots to compute: those of the urgent requests, where these go on alone.
+    def _slots_to_compute(self, running: Sequence[SlotRequest]) -> int:
+        """Return how many slots the next frame computes: few where urgent requests go on alone.
 
         They do not where what is less urgent is heard, or has waited long enough.
         """
@@ -276,7 +276,7 @@ class SlotLoop:
             return
         can_go_on = any(request.last_frame > self.batch.frames for request in running)
         if can_go_on:
-            bucket = self._choose_bucket(running)
+            bucket = self._slots_to_compute(running)
             self._note_frame(is_for_all=bucket == self.batch.bucket)
             self.frames_made += self.batch.step(bucket)
             self.limit.note_frame()
@@ -288,7 +288,7 @@ class SlotLoop:
         self._read_status(running, at_once=at_once)
 
     def _note_frame(self, *, is_for_all: bool) -> None:
-        if self._device.type == "cpu":
+        if self.batch.urgent_first:
             change = 1 if is_for_all else -1
             self._frames_alone = min(self._frames_alone + change, MOST_FRAMES_ALONE)
 
